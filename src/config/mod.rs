@@ -1,0 +1,258 @@
+//! What Vestibule was told to do, checked and complete.
+//!
+//! A [`Config`] cannot be wrong in itself: every name it refers to exists, every size and duration is
+//! in range, no `Option` stands for a default. It is built once, by [`file::File::resolve`], from
+//! the TOML file, the environment and the flags, and never changes afterwards; a reload builds another
+//! one. What needs the outside world (certificates, host names, sockets) is checked by
+//! `control::build`, not here.
+
+pub mod error;
+pub mod file;
+pub mod units;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use error::{ConfigError, Fault};
+
+/// Index of a listener in [`Config::listeners`]; the value of the metric label `listener` is its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u16);
+
+/// Index of an upstream in [`Config::upstreams`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpstreamId(pub u16);
+
+/// Everything that `run` needs, validated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Addresses to accept on; at least one.
+    pub listeners: Vec<Listener>,
+    /// Certificate pairs in the order given; the first is the default. Never empty.
+    pub certificates: Vec<Certificate>,
+    /// Named sets of backends; every [`Listener::upstream`] is an index into it.
+    pub upstreams: Vec<Upstream>,
+    /// Facts about TLS that all listeners share.
+    pub tls: Tls,
+    /// Worker threads, at least one.
+    pub workers: usize,
+    /// The shared buffer pool.
+    pub buffers: Buffers,
+    /// Bounds on what clients may make us hold.
+    pub limits: Limits,
+    /// Deadlines.
+    pub timeouts: Timeouts,
+    /// The admin listener, if one is wanted.
+    pub admin: Option<AdminAddr>,
+    /// Where and how to log.
+    pub log: Log,
+}
+
+/// One address that is accepted on, with its protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// Unique; from the file, else `SCHEME-PORT` (`tls-8443`), else `SCHEME-ADDR-PORT` where that clashes.
+    pub name: String,
+    /// What clients speak here.
+    pub scheme: Scheme,
+    /// Where it is bound.
+    pub addr: SocketAddr,
+    /// Where its connections go.
+    pub upstream: UpstreamId,
+    /// Socket settings of the client's side.
+    pub front: Socket,
+    /// Socket settings of the backend's side.
+    pub back: Socket,
+    /// What the backend sees when a client ends TCP without close_notify.
+    pub on_truncation: OnTruncation,
+    /// Protocols offered by ALPN, most wanted first. Empty: ALPN is not negotiated.
+    pub alpn: Vec<String>,
+}
+
+/// What clients speak on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// TLS to plain TCP, any protocol.
+    Tls,
+    /// XMPP client connections over Direct TLS (XEP-0368).
+    Xmpps,
+}
+
+/// A PEM chain and its private key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// PEM file with the chain, end entity first.
+    pub cert: PathBuf,
+    /// PEM file with the private key.
+    pub key: PathBuf,
+}
+
+/// A named set of backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Unique; from the file, else the listener's name.
+    pub name: String,
+    /// At least one.
+    pub backends: Vec<Backend>,
+    /// PEM files whose certificates are trusted for `tls://` backends, beside the system's.
+    pub ca: Vec<PathBuf>,
+}
+
+/// One server address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Plain TCP.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// TLS over TCP; the certificate is verified for `host`.
+    Tls {
+        /// Name or address, also sent as SNI.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+/// TLS facts that all listeners share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Oldest version accepted.
+    pub min: TlsVersion,
+    /// Refuse a server name that no certificate covers.
+    pub sni_strict: bool,
+}
+
+/// Protocol versions that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246) and 1.3.
+    V1_2,
+    /// TLS 1.3 only (RFC 8446).
+    V1_3,
+}
+
+/// The shared buffer pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// False with `--no-buffer-pool`: a fresh allocation each time, same bound.
+    pub pooled: bool,
+    /// Most bytes that all buffers together may take.
+    pub pool_size: usize,
+    /// Most bytes that one read takes from a socket.
+    pub buffer_size: usize,
+}
+
+/// Socket settings of one side of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Kernel receive buffer in bytes (SO_RCVBUF), or the kernel's own tuning.
+    pub recv_buffer: SocketBuffer,
+    /// Kernel send buffer in bytes (SO_SNDBUF), or the kernel's own tuning.
+    pub send_buffer: SocketBuffer,
+    /// TCP keepalive: silence before the first probe; three probes follow, a sixth of it apart. Zero: off.
+    pub keepalive: Duration,
+    /// TCP_USER_TIMEOUT: longest that sent bytes may stay unacknowledged. Zero: the kernel's default.
+    pub user_timeout: Duration,
+}
+
+/// Size of a kernel socket buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketBuffer {
+    /// The kernel's own tuning.
+    Auto,
+    /// Fixed, in bytes, as asked for (Linux doubles it for its book-keeping).
+    Bytes(usize),
+}
+
+/// What the backend sees when a client ends TCP without close_notify, after every byte before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTruncation {
+    /// An ordinary end (FIN).
+    Fin,
+    /// A reset (RST).
+    Abort,
+}
+
+/// Bounds on what clients may make us hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at once; over it, refused at once and counted.
+    pub max_connections: MaxConnections,
+    /// Most connections at once from one IPv4 address or one IPv6 /64.
+    pub max_connections_per_ip: Option<u32>,
+    /// Length of the kernel's accept queue (listen(2)).
+    pub backlog: u32,
+}
+
+/// Most connections at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxConnections {
+    /// As many as the limit on open files allows, two a connection.
+    FromFdLimit,
+    /// As told.
+    Count(u32),
+}
+
+/// Deadlines. Zero is never, where the field says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From accept to the end of the TLS handshake.
+    pub handshake: Duration,
+    /// For one attempt to connect to one backend, its TLS handshake included.
+    pub connect: Duration,
+    /// Silence in both directions. Zero: never.
+    pub idle: Duration,
+    /// Silence of a connection of which one direction has ended.
+    pub half_closed: Duration,
+    /// How long a connection may keep a buffer without progress while others wait for one.
+    pub stall: Duration,
+    /// How long a drain waits for sessions to end.
+    pub drain: Duration,
+}
+
+/// Where the admin listener is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminAddr {
+    /// A loopback address.
+    Tcp(SocketAddr),
+    /// A Unix stream socket, made with mode 0600.
+    Unix(PathBuf),
+}
+
+/// Where and how to log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or a filter as tracing-subscriber's `EnvFilter` reads it.
+    pub level: String,
+    /// Text for people or JSON for machines.
+    pub format: LogFormat,
+    /// One line per connection, if wanted.
+    pub access: AccessLog,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file, appended to.
+    File(PathBuf),
+}
