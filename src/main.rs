@@ -1,1 +1,3 @@
-fn main(){}
+//! The `vestibule` program.
+
+fn main() {}
