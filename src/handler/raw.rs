@@ -54,7 +54,7 @@ pub struct Report {
     pub end: RawEnd,
     /// Which backend had it.
     pub backend: Option<usize>,
-    /// Bytes written to either side.
+    /// Payload bytes from either side.
     pub moved: Moved,
 }
 

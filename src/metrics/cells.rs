@@ -47,9 +47,9 @@ pub struct ListenerCells {
     pub handshake_failures: Words,
     /// Sessions that ended, by outcome.
     pub ended: Words,
-    /// Payload bytes written to backends.
+    /// Payload bytes from clients.
     pub up_bytes: Counter,
-    /// Bytes written to clients, with what TLS adds.
+    /// Payload bytes from backends.
     pub down_bytes: Counter,
     /// Key updates received from clients.
     pub updates_received: Counter,

@@ -124,6 +124,62 @@ metrics! {
         "Repeated warnings and errors that were counted instead of printed.";
 }
 
+/// Values of the label `reason` of handshakes that failed. The last one stands for what is not in the list.
+pub const HANDSHAKE_FAILURES: &[&str] = &[
+    "alert_received",
+    "bad_certificate",
+    "bad_record_mac",
+    "client_gone",
+    "closed",
+    "decode_error",
+    "illegal_parameter",
+    "incompatible",
+    "internal",
+    "key_exhausted",
+    "misbehaved",
+    "no_common_alpn",
+    "no_common_group",
+    "no_common_signature",
+    "no_common_suite",
+    "no_common_version",
+    "not_tls",
+    "record_overflow",
+    "record_version",
+    "silent",
+    "timeout",
+    "too_long",
+    "unexpected_message",
+    "unknown_name",
+    "other",
+];
+
+/// Values of the label `outcome` of sessions that ended.
+pub const OUTCOMES: &[&str] = &[
+    "backend_gone",
+    "backend_tls_error",
+    "backend_truncated",
+    "client_gone",
+    "client_tls_error",
+    "closed",
+    "half_closed_timeout",
+    "handshake_failed",
+    "idle_timeout",
+    "no_backend",
+    "stalled",
+    "truncated",
+    "other",
+];
+
+/// Values of the label `outcome` of attempts to connect to a backend.
+pub const DIALS: &[&str] = &["ok", "no_address", "refused", "timeout", "tls_error", "error"];
+
+/// Values of the label `reason` of connections that were refused.
+pub const REFUSALS: &[&str] =
+    &["max_connections", "max_connections_per_ip", "no_address", "no_worker", "other"];
+
+/// Values of the label `reason` of errors of accept(2).
+pub const ACCEPT_ERRORS: &[&str] = &["aborted", "memory", "process_files", "system_files", "other"];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,7 +87,10 @@ pub(super) struct Half {
     wait: Option<Wait>,
     note: Option<Box<Note>>,
     ended: Option<Box<Ended>>,
+    /// Bytes written to the sink, with what TLS adds: progress.
     moved: u64,
+    /// Payload bytes that have come from the source.
+    payload: u64,
     phase: Phase,
     /// The last read was full: take a large buffer next time.
     busy: bool,
@@ -106,6 +109,7 @@ impl Half {
             note: None,
             ended: None,
             moved: 0,
+            payload: 0,
             phase: Phase::Flowing,
             busy: false,
             notified: false,
@@ -113,9 +117,14 @@ impl Half {
         }
     }
 
-    /// Bytes written to the sink.
+    /// Bytes written to the sink, with what TLS adds.
     pub(super) fn moved(&self) -> u64 {
         self.moved
+    }
+
+    /// Payload bytes that have come from the source.
+    pub(super) fn payload(&self) -> u64 {
+        self.payload
     }
 
     /// Whether a buffer is held.
@@ -171,9 +180,9 @@ impl Half {
         if self.phase == Phase::Done {
             return Poll::Ready(());
         }
-        let before = self.moved;
+        let before = self.payload;
         let result = self.run(cx, source, sink, controls, shared);
-        meter.add(self.moved - before);
+        meter.add(self.payload - before);
         match result {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
@@ -354,6 +363,9 @@ impl Half {
             return Err(if secure { Ended::SourceTruncated } else { Ended::Clean });
         }
         self.busy = n == asked || (self.busy && n > PLAIN_MAX);
+        if !secure {
+            self.payload += n as u64;
+        }
         match sealer {
             _ if secure => lease.filled_by(n),
             Some(sealer) => seal_cells(lease, sealer, n).map_err(Ended::SinkTls)?,
@@ -406,6 +418,7 @@ impl Half {
             lease.take(len);
             match opened {
                 Ok(Opened::Data(plain)) => {
+                    self.payload += plain.len() as u64;
                     let plain = unread.start + plain.start..unread.start + plain.end;
                     let ready = match &mut sealer {
                         None => plain,

@@ -104,12 +104,12 @@ pub struct Outcome {
     pub front_ended: bool,
 }
 
-/// Bytes that a relay has moved, both ways, as written to sockets.
+/// Payload bytes that a relay has taken from either side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Written to the backend.
+    /// From the client.
     pub up: u64,
-    /// Written to the client.
+    /// From the backend.
     pub down: u64,
 }
 
@@ -154,7 +154,7 @@ impl Relay {
 
     /// What has moved so far.
     pub fn moved(&self) -> Moved {
-        Moved { up: self.up.moved(), down: self.down.moved() }
+        Moved { up: self.up.payload(), down: self.down.payload() }
     }
 
     /// Key updates that were received from and sent to the client.
