@@ -1,1 +1,3 @@
-pub fn x(){}
+//! Vestibule: the TLS front door of chat services.
+
+pub mod sys;
