@@ -178,8 +178,8 @@ fn every_line_of_the_example_can_be_changed() {
             "upstream = \"chat\"",
             "name = \"chat\"",
             "address = \"127.0.0.1:5222\"",
-            "cert = \"certs/server.pem\"",
-            "key = \"certs/server.key\"",
+            "cert = \"certs/chat.test.cert.pem\"",
+            "key = \"certs/chat.test.key.pem\"",
         ]
     );
 }
