@@ -30,7 +30,7 @@ pub async fn build(
     let certificates = certificates(config, &mut faults);
     let mut upstreams = Vec::new();
     for upstream in &config.upstreams {
-        upstreams.push(Arc::new(self::upstream(upstream, config, &mut faults).await));
+        upstreams.push(Arc::new(self::upstream(upstream, &mut faults).await));
     }
     let Some(certificates) = certificates.filter(|_| faults.is_empty()) else {
         return Err(ConfigError(faults));
@@ -67,7 +67,11 @@ fn certificates(config: &Config, faults: &mut Vec<Fault>) -> Option<Arc<Certific
                     Which::Cert => (&files.cert, "cert"),
                     Which::Key => (&files.key, "key"),
                 };
-                faults.push(cert_fault(&format!("certificate[{at}].{key}"), file, &error));
+                faults.push(cert_fault(
+                    &format!("certificate[{at}].{key}"),
+                    file,
+                    &error,
+                ));
             }
         }
     }
@@ -91,11 +95,23 @@ fn snapshot(
     let mut listeners = Vec::new();
     for (at, listener) in config.listeners.iter().enumerate() {
         let certificates = Arc::clone(certificates);
-        let tls = Terms::new(certificates, tls12, config.tls.sni_strict, &listener.alpn, tickets)
-            .map_err(|e| Fault::new("tls", e.to_string(), "report this"))?;
-        let upstream = upstreams.get(usize::from(listener.upstream.0)).ok_or_else(|| {
-            Fault::new(format!("listener.{}.upstream", listener.name), "is lost", "report this")
-        })?;
+        let tls = Terms::new(
+            certificates,
+            tls12,
+            config.tls.sni_strict,
+            &listener.alpn,
+            tickets,
+        )
+        .map_err(|e| Fault::new("tls", e.to_string(), "report this"))?;
+        let upstream = upstreams
+            .get(usize::from(listener.upstream.0))
+            .ok_or_else(|| {
+                Fault::new(
+                    format!("listener.{}.upstream", listener.name),
+                    "is lost",
+                    "report this",
+                )
+            })?;
         let session = SessionTerms {
             id: ListenerId(at as u16),
             name: listener.name.clone(),
@@ -115,7 +131,10 @@ fn snapshot(
                 abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
             }),
         };
-        listeners.push(Offer { tls, session: Arc::new(session) });
+        listeners.push(Offer {
+            tls,
+            session: Arc::new(session),
+        });
     }
     Ok(Snapshot { listeners })
 }
@@ -139,13 +158,16 @@ pub fn socket_options(socket: &config::Socket) -> Options {
     }
 }
 
-async fn upstream(
-    upstream: &config::Upstream,
-    config: &Config,
-    faults: &mut Vec<Fault>,
-) -> Upstream {
-    let secure = upstream.backends.iter().any(|b| matches!(b, config::Backend::Tls { .. }));
-    let terms = if secure { back_terms(upstream, config, faults) } else { None };
+async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstream {
+    let secure = upstream
+        .backends
+        .iter()
+        .any(|b| matches!(b, config::Backend::Tls { .. }));
+    let terms = if secure {
+        back_terms(upstream, faults)
+    } else {
+        None
+    };
     let mut backends = Vec::new();
     for backend in &upstream.backends {
         let name = backend.to_string();
@@ -154,7 +176,10 @@ async fn upstream(
             config::Backend::Unix(path) => Target::Unix(path.clone()),
             config::Backend::Tcp { host, port } => {
                 let addrs = addresses(host, *port, &key, faults).await;
-                Target::Tcp { addrs: ArcSwap::from_pointee(addrs), tls: None }
+                Target::Tcp {
+                    addrs: ArcSwap::from_pointee(addrs),
+                    tls: None,
+                }
             }
             config::Backend::Tls { host, port } => {
                 let addrs = addresses(host, *port, &key, faults).await;
@@ -163,7 +188,10 @@ async fn upstream(
                     faults.push(Fault::new(&key, problem, "write tls://HOST:PORT"));
                 }
                 let tls = terms.clone().zip(server.ok());
-                Target::Tcp { addrs: ArcSwap::from_pointee(addrs), tls }
+                Target::Tcp {
+                    addrs: ArcSwap::from_pointee(addrs),
+                    tls,
+                }
             }
         };
         backends.push(Backend::new(name, target));
@@ -171,11 +199,7 @@ async fn upstream(
     Upstream::new(upstream.name.clone(), backends)
 }
 
-fn back_terms(
-    upstream: &config::Upstream,
-    config: &Config,
-    faults: &mut Vec<Fault>,
-) -> Option<BackTerms> {
+fn back_terms(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Option<BackTerms> {
     let mut fault = |problem: String, error: &TrustError| {
         let key = format!("upstream.{}.ca", upstream.name);
         let text = format!("{problem}{error}");
@@ -189,17 +213,13 @@ fn back_terms(
             Err(error) => fault(format!("{} ", file.display()), &error),
         }
     }
-    // What backends speak is not what listeners accept: 1.2 stays allowed here.
-    let _ = config;
-    BackTerms::new(own, true).map_err(|error| fault(String::new(), &error)).ok()
+    // `tls.min` is about clients; what a backend speaks is its own affair, from 1.2 on.
+    BackTerms::new(own, true)
+        .map_err(|error| fault(String::new(), &error))
+        .ok()
 }
 
-async fn addresses(
-    host: &str,
-    port: u16,
-    key: &str,
-    faults: &mut Vec<Fault>,
-) -> Vec<SocketAddr> {
+async fn addresses(host: &str, port: u16, key: &str, faults: &mut Vec<Fault>) -> Vec<SocketAddr> {
     match resolve(host, port).await {
         Ok(addrs) => addrs,
         Err(problem) => {
@@ -215,15 +235,23 @@ async fn addresses(
 /// # Errors
 /// What the resolver says, or that there are none.
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = lookup_host((host, port)).await.map_err(|e| format!("{host:?} does not resolve: {e}"))?;
+    let found = lookup_host((host, port))
+        .await
+        .map_err(|e| format!("{host:?} does not resolve: {e}"))?;
     let addrs: Vec<SocketAddr> = found.collect();
-    if addrs.is_empty() { Err(format!("{host:?} has no address")) } else { Ok(addrs) }
+    if addrs.is_empty() {
+        Err(format!("{host:?} has no address"))
+    } else {
+        Ok(addrs)
+    }
 }
 
 /// Remarks that are no faults: certificates that have expired or soon will.
 pub fn remarks(snapshot: &Snapshot) -> Vec<String> {
     const SOON: i64 = 14 * 86_400;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs() as i64);
     let Some(first) = snapshot.listeners.first() else {
         return Vec::new();
     };
@@ -233,12 +261,23 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<String> {
         if pair.not_before > now {
             Some(format!("the certificate of {name} is not valid yet"))
         } else if left <= 0 {
-            Some(format!("the certificate of {name} has expired; clients will refuse it"))
+            Some(format!(
+                "the certificate of {name} has expired; clients will refuse it"
+            ))
         } else if left < SOON {
-            Some(format!("the certificate of {name} expires in {} days", left / 86_400))
+            Some(format!(
+                "the certificate of {name} expires in {} days",
+                left / 86_400
+            ))
         } else {
             None
         }
     };
-    first.tls.certificates().pairs().iter().filter_map(remark).collect()
+    first
+        .tls
+        .certificates()
+        .pairs()
+        .iter()
+        .filter_map(remark)
+        .collect()
 }

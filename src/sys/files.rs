@@ -5,7 +5,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Raises the soft limit on open files to the hard one, and returns what is in force then. `u64::MAX`: none.
 pub fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     // May be forbidden; then the soft limit stays, and counts.
     let _ = setrlimit(Resource::Nofile, raised);
     self::limit()
