@@ -371,14 +371,11 @@ impl Half {
         } else {
             read_cells(source, lease, limits)
         };
-        let n = match n.map_err(Ended::SourceGone)? {
-            Some(n) => n,
-            None => {
-                if lease.unread().is_empty() {
-                    self.lease = None;
-                }
-                return Ok(false);
+        let Some(n) = n.map_err(Ended::SourceGone)? else {
+            if lease.unread().is_empty() {
+                self.lease = None;
             }
+            return Ok(false);
         };
         if n == 0 {
             // A record that was begun is lost with it; what was whole before it is written already.

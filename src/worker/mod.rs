@@ -39,15 +39,19 @@ enum Order {
     Drain { limit: Duration },
 }
 
+/// The worker has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the worker has ended")]
+pub struct Gone;
+
 impl WorkerHandle {
     /// Hands a connection over.
     ///
     /// # Errors
     /// When the worker has ended; the connection is closed.
-    pub fn serve(&self, accepted: Accepted) -> Result<(), ()> {
-        self.orders
-            .send(Order::Serve(Box::new(accepted)))
-            .map_err(drop)
+    pub fn serve(&self, accepted: Accepted) -> Result<(), Gone> {
+        let order = Order::Serve(Box::new(accepted));
+        self.orders.send(order).map_err(|_| Gone)
     }
 
     /// Lets the worker end once its sessions have, at the latest after `limit` (zero: whenever they have).
