@@ -132,6 +132,11 @@ impl Half {
         self.lease.is_some()
     }
 
+    /// Whether it is over because its source is dead, which then is no sink for the other direction either.
+    pub(super) fn source_gone(&self) -> bool {
+        self.done() && matches!(self.ended.as_deref(), Some(Ended::SourceGone(_)))
+    }
+
     /// Whether it ended because somebody broke the protocol, and only an alert is left to say.
     pub(super) fn faulted(&self) -> bool {
         matches!(
