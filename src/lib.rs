@@ -1,3 +1,14 @@
-//! Vestibule: the TLS front door of chat services.
+//! Vestibule, the TLS front door of chat services.
 
+pub mod config;
+pub mod control;
+pub mod endpoint;
+pub mod handler;
+pub mod metrics;
+pub mod pool;
+pub mod relay;
+pub mod sys;
+pub mod tls;
+pub mod upstream;
 pub mod wire;
+pub mod worker;

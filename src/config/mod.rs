@@ -6,15 +6,15 @@
 //! one. What needs the outside world (certificates, host names, sockets) is checked by
 //! `control::build`, not here.
 
-pub mod error;
-pub mod file;
-pub mod units;
+// pub mod error;
+// pub mod file;
+// pub mod units;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use error::{ConfigError, Fault};
+// pub use error::{ConfigError, Fault};
 
 /// Index of a listener in [`Config::listeners`]; the value of the metric label `listener` is its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

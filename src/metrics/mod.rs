@@ -4,7 +4,10 @@
 //! ([`render`]). An increment is a plain load and store of an atomic: no `lock` prefix, no contention.
 //! Labels have few values, known at start: listener, upstream, backend, outcome; never a client.
 
+pub mod access;
+pub mod cells;
 pub mod names;
+pub mod quote;
 pub mod render;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,6 @@
-//! Bytes into meaning: the words of the protocols that pass through, without a socket, a buffer pool or TLS keys.
+//! Bytes to meaning: the words of the protocols that pass through. Pure functions over borrowed bytes; no sockets, no
+//! clock, no pool, no keys.
 
 pub mod hello;
+pub mod record;
 pub mod sniff;

@@ -1,0 +1,263 @@
+//! The pieces of `vestibule demo`: a throw-away certificate, two small backends and what to try.
+//!
+//! Nothing here is for production. The backends speak plain TCP, as real chat servers behind
+//! Vestibule do; the demo puts the proxy in front of them.
+
+mod chat;
+
+pub use chat::serve_chat;
+
+use crate::config::AdminAddr;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// How long a throw-away certificate is valid.
+const VALID_FOR: Duration = Duration::from_secs(7 * 86_400);
+
+/// Clocks differ a little between machines and containers.
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+
+/// Connections that a demo backend serves at once; the next wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 512;
+
+/// Pause after an accept that failed (no file descriptor left), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A self-signed certificate for this machine's own names, and its key.
+pub struct ThrowawayCertificate {
+    /// The certificate as PEM.
+    pub cert_pem: String,
+    /// Its private key as PEM (PKCS #8).
+    pub key_pem: String,
+    /// The certificate as DER, for a client that is to trust it.
+    pub cert_der: Vec<u8>,
+}
+
+/// Makes a certificate for `localhost`, `chat.localhost`, `127.0.0.1` and `::1` (ECDSA P-256) that is
+/// valid for a week. Its key is nowhere but in the result.
+///
+/// # Errors
+/// When the cryptographic library fails.
+pub fn throwaway_certificate() -> Result<ThrowawayCertificate, rcgen::Error> {
+    let names = ["localhost", "chat.localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let mut params = rcgen::CertificateParams::new(names)?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "Vestibule demo (throw-away)");
+    params.not_before = (SystemTime::now() - CLOCK_SKEW).into();
+    params.not_after = (SystemTime::now() + VALID_FOR).into();
+    params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    let key = rcgen::KeyPair::generate()?;
+    let cert = params.self_signed(&key)?;
+    Ok(ThrowawayCertificate {
+        cert_pem: cert.pem(),
+        key_pem: key.serialize_pem(),
+        cert_der: cert.der().to_vec(),
+    })
+}
+
+/// Sends back what it gets, for ever, on each connection; when a client has ended its side and has
+/// everything back, ends the other. Drop the future to stop.
+pub async fn serve_echo(listener: TcpListener) {
+    serve(listener, "echo", |mut stream: TcpStream| async move {
+        let (mut from, mut to) = stream.split();
+        // A client that goes away in the middle is no fault of the demo.
+        if tokio::io::copy(&mut from, &mut to).await.is_ok() {
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut to).await;
+        }
+    })
+    .await;
+}
+
+/// Accepts for ever and gives each connection a task of its own; all end with this future.
+async fn serve<F>(listener: TcpListener, what: &'static str, serve_one: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut tasks = JoinSet::new();
+    // The semaphore is never closed, so this ends only with the future.
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Small messages are the point of both backends.
+                let _ = stream.set_nodelay(true);
+                let one = serve_one(stream);
+                tasks.spawn(async move {
+                    one.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "demo {what} backend cannot accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+/// What the demo prints: where to look and what to paste. `tls_chat` and `tls_echo` are the proxy's
+/// addresses, not the backends'.
+pub fn banner(tls_chat: SocketAddr, tls_echo: SocketAddr, admin: Option<&AdminAddr>) -> String {
+    let (chat, echo) = (reachable(tls_chat), reachable(tls_echo));
+    let mut text = format!(
+        "Vestibule demo. TLS ends in this process; the chat and echo servers behind it are plain TCP.\n\
+         \n\
+         \x20 In a browser   https://localhost:{port}/\n\
+         \x20                The certificate is made up for this run, so the browser warns once: go on.\n\
+         \x20                A second window makes it a conversation.\n\
+         \n\
+         \x20 Or paste       curl -k https://{chat}/\n\
+         \x20                openssl s_client -brief -connect {chat} </dev/null     (what TLS agreed on)\n\
+         \x20                openssl s_client -quiet -connect {echo}     (echoes each line you type)\n",
+        port = chat.port(),
+    );
+    let _ = match admin {
+        Some(AdminAddr::Tcp(addr)) => {
+            let addr = reachable(*addr);
+            writeln!(
+                text,
+                "\n  Look inside    http://{addr}/\n                 curl http://{addr}/metrics"
+            )
+        }
+        Some(AdminAddr::Unix(path)) => writeln!(
+            text,
+            "\n  Look inside    curl --unix-socket {} http://localhost/metrics",
+            path.display()
+        ),
+        None => Ok(()),
+    };
+    text.push_str("\nCtrl-C ends it.\n");
+    text
+}
+
+/// An address that a client on this machine can connect to.
+fn reachable(mut addr: SocketAddr) -> SocketAddr {
+    if addr.ip().is_unspecified() {
+        addr.set_ip(match addr.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    addr
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+    #[test]
+    fn the_certificate_names_this_machine_and_lasts_some_days() {
+        let made = throwaway_certificate().unwrap();
+        let (_, cert) = X509Certificate::from_der(&made.cert_der).unwrap();
+        let names = &cert
+            .subject_alternative_name()
+            .unwrap()
+            .unwrap()
+            .value
+            .general_names;
+        assert!(names.contains(&GeneralName::DNSName("localhost")));
+        assert!(names.contains(&GeneralName::DNSName("chat.localhost")));
+        assert!(names.contains(&GeneralName::IPAddress(&[127, 0, 0, 1])));
+        assert!(names.contains(&GeneralName::IPAddress(&Ipv6Addr::LOCALHOST.octets())));
+        assert!(cert.validity().is_valid());
+        let left = cert.validity().time_to_expiration().unwrap().whole_hours();
+        assert!((24..=7 * 24).contains(&left), "{left}");
+    }
+
+    #[test]
+    fn rustls_takes_the_pair_and_a_client_that_trusts_it_connects_by_each_name() {
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+        let made = throwaway_certificate().unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(made.cert_pem.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(made.key_pem.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from(made.cert_der)).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        for name in ["localhost", "chat.localhost", "127.0.0.1", "::1"] {
+            let mut near = rustls::ClientConnection::new(
+                Arc::clone(&client),
+                ServerName::try_from(name).unwrap(),
+            )
+            .unwrap();
+            let mut far = rustls::ServerConnection::new(Arc::clone(&server)).unwrap();
+            while near.is_handshaking() || far.is_handshaking() {
+                let mut wire = Vec::new();
+                near.write_tls(&mut wire).unwrap();
+                far.read_tls(&mut &wire[..]).unwrap();
+                far.process_new_packets().unwrap();
+                wire.clear();
+                far.write_tls(&mut wire).unwrap();
+                near.read_tls(&mut &wire[..]).unwrap();
+                near.process_new_packets().unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn echo_sends_everything_back_after_the_client_has_ended_its_side() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let client = async {
+            let stream = TcpStream::connect(addr).await.unwrap();
+            let (mut from, mut to) = stream.into_split();
+            let sent: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+            let mut back = Vec::new();
+            let send = async {
+                to.write_all(&sent).await.unwrap();
+                to.shutdown().await.unwrap();
+            };
+            let ((), read) = tokio::join!(send, from.read_to_end(&mut back));
+            read.unwrap();
+            assert!(back == sent);
+        };
+        tokio::select! {
+            () = serve_echo(listener) => unreachable!(),
+            () = client => {}
+        }
+    }
+
+    #[test]
+    fn the_banner_shows_addresses_that_work_and_how_to_end() {
+        let admin = AdminAddr::Tcp("127.0.0.1:9100".parse().unwrap());
+        let text = banner(
+            "0.0.0.0:8443".parse().unwrap(),
+            "[::]:8444".parse().unwrap(),
+            Some(&admin),
+        );
+        for part in [
+            "https://localhost:8443/",
+            "curl -k https://127.0.0.1:8443/",
+            "openssl s_client -quiet -connect [::1]:8444",
+            "curl http://127.0.0.1:9100/metrics",
+            "Ctrl-C ends it.",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+}

@@ -1,0 +1,531 @@
+//! Log lines: where they go, and how often one may repeat itself.
+//!
+//! Every line passes through a bounded queue to a thread of its own, so that a full pipe or a slow disk
+//! never stops a worker; lines that find the queue full are dropped and counted. A call site that warns
+//! again and again is cut off after a few lines, and [`Telemetry::tell_suppressed`] says how many
+//! followed: a flood of bad clients costs a counter each, not a line each.
+
+use crate::config;
+use crate::metrics::access;
+use std::collections::HashMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Lines that may wait for the reader of standard error: about 2 MiB.
+const QUEUE_LINES: usize = 8192;
+
+/// Warnings and errors that one call site may print in a [`WINDOW`].
+const LINES_PER_WINDOW: u64 = 10;
+
+/// For how long lines of one call site are counted together.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Most characters of a message that are remembered to say what was suppressed.
+const SAMPLE_CHARS: usize = 120;
+
+/// Target of the line that tells of suppressed ones; it is never suppressed itself.
+const OWN_TARGET: &str = "vestibule::log";
+
+/// The log's running parts. Dropping it writes out what waits, for about a second at most: keep it
+/// until the end of the process.
+#[derive(Debug)]
+pub struct Telemetry {
+    limiter: Arc<Limiter>,
+    dropped: ErrorCounter,
+    _guard: WorkerGuard,
+}
+
+impl Telemetry {
+    /// Makes `log` the destination of all log lines of this process, on standard error. Text is
+    /// coloured only on a terminal, and not when `NO_COLOR` is set.
+    ///
+    /// # Errors
+    /// When the level is not a level or filter, or when a destination was set before.
+    pub fn install(log: &config::Log) -> Result<Self, TelemetryError> {
+        let colour = io::stderr().is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let filter = level_filter(&log.level)?;
+        let (telemetry, subscriber) = build(filter, log.format, colour, io::stderr());
+        subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        Ok(telemetry)
+    }
+
+    /// Lines lost so far because nobody took them in time.
+    pub fn lines_dropped(&self) -> u64 {
+        self.dropped.dropped_lines() as u64
+    }
+
+    /// Repeated lines counted instead of printed so far.
+    pub fn lines_suppressed(&self) -> u64 {
+        self.limiter.suppressed.load(Relaxed)
+    }
+
+    /// Prints one line for each call site that was cut off since the last call. To be called from time
+    /// to time (see [`Self::watch`]) and once at the end.
+    pub fn tell_suppressed(&self) {
+        for (site, count) in self.limiter.take_suppressed() {
+            tracing::warn!(
+                target: OWN_TARGET,
+                count,
+                site = %site.place,
+                "{count} similar lines suppressed: {}",
+                site.sample
+            );
+        }
+    }
+
+    /// Calls [`Self::tell_suppressed`] once a window, for ever. For the control thread.
+    pub async fn watch(&self) {
+        let mut tick = tokio::time::interval(WINDOW);
+        loop {
+            tick.tick().await;
+            self.tell_suppressed();
+        }
+    }
+}
+
+/// Opens the access log that `log` asks for; `None` if it asks for none.
+///
+/// # Errors
+/// When the file cannot be opened for appending; the message names it and the flag.
+pub fn open_access_log(log: &config::Log) -> io::Result<Option<access::AccessLog>> {
+    let form = match log.format {
+        config::LogFormat::Json => access::Form::Json,
+        config::LogFormat::Text => access::Form::Text,
+    };
+    match &log.access {
+        config::AccessLog::Off => Ok(None),
+        config::AccessLog::Stdout => Ok(Some(access::AccessLog::to_stdout(form))),
+        config::AccessLog::File(path) => match access::AccessLog::to_file(path, form) {
+            Ok(log) => Ok(Some(log)),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!(
+                    "--access-log {}: {error}; name a file in a folder that this process may write \
+                     to, or `-` for standard output",
+                    path.display()
+                ),
+            )),
+        },
+    }
+}
+
+/// Why logging could not be set up.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TelemetryError {
+    /// The level is not one of the five, nor a filter.
+    #[error(
+        "--log-level {given:?}: {problem}; use error, warn, info, debug, trace, or a filter such as \
+         \"info,vestibule::tls=debug\""
+    )]
+    Level {
+        /// As given.
+        given: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// [`Telemetry::install`] was called twice in one process.
+    #[error("logging was set up already")]
+    Twice,
+}
+
+/// Reads a level or a filter. A lone unknown word is refused, where `EnvFilter` would take it for the
+/// name of a module and print nothing at all.
+fn level_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    let refuse = |problem: String| TelemetryError::Level {
+        given: level.to_owned(),
+        problem,
+    };
+    for directive in level.split(',').map(str::trim) {
+        let bare = directive.bytes().all(|b| b.is_ascii_alphanumeric());
+        if directive.is_empty() || (bare && directive.parse::<LevelFilter>().is_err()) {
+            return Err(refuse(format!("{directive:?} is not a level")));
+        }
+    }
+    EnvFilter::builder()
+        .parse(level)
+        .map_err(|error| refuse(error.to_string()))
+}
+
+/// The subscriber apart from its installation, so that tests can have one of their own.
+fn build<W: io::Write + Send + 'static>(
+    filter: EnvFilter,
+    format: config::LogFormat,
+    colour: bool,
+    sink: W,
+) -> (Telemetry, impl Subscriber + Send + Sync) {
+    let (queue, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(QUEUE_LINES)
+        .thread_name("log")
+        .finish(sink);
+    let limiter = Arc::new(Limiter::new());
+    let telemetry = Telemetry {
+        limiter: Arc::clone(&limiter),
+        dropped: queue.error_counter(),
+        _guard: guard,
+    };
+    // The level stands in front: an event that it refuses reaches neither the limit nor the format.
+    let lines = tracing_subscriber::registry().with(lines(format, colour, queue));
+    (telemetry, lines.with(Limit(limiter)).with(filter))
+}
+
+/// The layer that formats lines.
+fn lines<S>(
+    format: config::LogFormat,
+    colour: bool,
+    queue: NonBlocking,
+) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(move || OneLine(queue.clone()));
+    match format {
+        config::LogFormat::Json => layer.json().boxed(),
+        config::LogFormat::Text => layer.with_ansi(colour).boxed(),
+    }
+}
+
+/// Keeps an event on one line whatever its message holds, so that a text a stranger chose cannot pass for
+/// a line of ours. Other control characters are escaped by the formatter already.
+struct OneLine(NonBlocking);
+
+impl io::Write for OneLine {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        // The formatter hands over an event as a whole, its line break last.
+        let body = event.strip_suffix(b"\n").unwrap_or(event);
+        if !body.iter().any(|b| matches!(b, b'\n' | b'\r')) {
+            return self.0.write(event);
+        }
+        let mut line = Vec::with_capacity(event.len() + 8);
+        for &b in body {
+            match b {
+                b'\n' => line.extend(b"\\n"),
+                b'\r' => line.extend(b"\\r"),
+                b => line.push(b),
+            }
+        }
+        line.push(b'\n');
+        self.0.write_all(&line).map(|()| event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Counts the warnings and errors of each call site and lets the first few of a window through.
+///
+/// Call sites are places in the program, so there are as many as the source has and never more. An
+/// event that no level asks for does not come here at all, and one below WARN passes without a look.
+#[derive(Debug)]
+struct Limiter {
+    start: Instant,
+    /// Written once per call site; a read lock per warning afterwards.
+    sites: RwLock<HashMap<Identifier, Arc<Site>>>,
+    suppressed: AtomicU64,
+}
+
+impl Limiter {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            sites: RwLock::default(),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    fn admits(&self, event: &Event<'_>) -> bool {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::WARN || metadata.target() == OWN_TARGET {
+            return true;
+        }
+        let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let site = known.get(&metadata.callsite()).cloned();
+        drop(known);
+        let site = site.unwrap_or_else(|| self.introduce(event));
+        let window = self.start.elapsed().as_secs() / WINDOW.as_secs();
+        let admitted = site.admits(window);
+        if !admitted {
+            self.suppressed.fetch_add(1, Relaxed);
+        }
+        admitted
+    }
+
+    #[cold]
+    fn introduce(&self, event: &Event<'_>) -> Arc<Site> {
+        let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
+        let site = sites
+            .entry(event.metadata().callsite())
+            .or_insert_with(|| Arc::new(Site::new(event)));
+        Arc::clone(site)
+    }
+
+    /// The call sites cut off since the last call, with the lines that each lost.
+    fn take_suppressed(&self) -> Vec<(Arc<Site>, u64)> {
+        let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let cut = sites
+            .values()
+            .map(|site| (Arc::clone(site), site.suppressed.swap(0, Relaxed)));
+        let mut cut: Vec<_> = cut.filter(|(_, count)| *count > 0).collect();
+        drop(sites);
+        cut.sort_by(|(a, _), (b, _)| a.place.cmp(&b.place));
+        cut
+    }
+}
+
+/// One call site that warned at least once.
+#[derive(Debug)]
+struct Site {
+    /// Where in the source.
+    place: String,
+    /// The beginning of its first message.
+    sample: String,
+    window: AtomicU64,
+    admitted: AtomicU64,
+    /// Not yet told.
+    suppressed: AtomicU64,
+}
+
+impl Site {
+    fn new(event: &Event<'_>) -> Self {
+        let metadata = event.metadata();
+        let mut place = metadata.target().to_owned();
+        if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
+            let _ = write!(place, " ({file}:{line})");
+        }
+        let mut sample = Sample(String::new());
+        event.record(&mut sample);
+        Self {
+            place,
+            sample: sample.0,
+            window: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether one more line is let through in this window. Two threads that roll the window over at
+    /// the same moment may let a few lines more through; none is lost from the count.
+    fn admits(&self, window: u64) -> bool {
+        if self.window.swap(window, Relaxed) != window {
+            self.admitted.store(0, Relaxed);
+        }
+        let admitted = self.admitted.fetch_add(1, Relaxed) < LINES_PER_WINDOW;
+        if !admitted {
+            self.suppressed.fetch_add(1, Relaxed);
+        }
+        admitted
+    }
+}
+
+/// Takes the message out of an event, cut to [`SAMPLE_CHARS`] and without line breaks.
+struct Sample(String);
+
+impl Visit for Sample {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            let whole = format!("{value:?}");
+            self.0 = whole
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(SAMPLE_CHARS)
+                .collect();
+        }
+    }
+}
+
+/// [`Limiter`] as a layer in front of the one that prints.
+///
+/// It is a whole layer rather than the filter of one: a filter that refuses an event after its call site
+/// was enabled leaves the registry's per-layer state behind for the next event.
+struct Limit(Arc<Limiter>);
+
+impl<S: Subscriber> Layer<S> for Limit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        self.0.admits(event)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Keeps what is written to it.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What `work` logs at `level`, one line each.
+    fn logged(
+        level: &str,
+        format: config::LogFormat,
+        work: impl FnOnce(&Telemetry),
+    ) -> Vec<String> {
+        let kept = Kept::default();
+        let filter = level_filter(level).unwrap();
+        let (telemetry, subscriber) = build(filter, format, false, kept.clone());
+        tracing::subscriber::with_default(subscriber, || work(&telemetry));
+        drop(telemetry);
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_repeated_warning_is_cut_off_and_counted() {
+        let lines = logged("info", config::LogFormat::Text, |telemetry| {
+            for n in 0..25 {
+                tracing::warn!(n, "backend is away");
+            }
+            assert_eq!(telemetry.lines_suppressed(), 15);
+            telemetry.tell_suppressed();
+            telemetry.tell_suppressed();
+            assert_eq!(telemetry.lines_suppressed(), 15);
+        });
+        assert_eq!(lines.len(), 11, "{lines:#?}");
+        let told = &lines[10];
+        assert!(
+            told.contains("15 similar lines suppressed: backend is away"),
+            "{told}"
+        );
+        assert!(told.contains("vestibule::control::telemetry"), "{told}");
+    }
+
+    #[test]
+    fn call_sites_are_limited_apart_and_information_is_not() {
+        let lines = logged("info", config::LogFormat::Text, |_| {
+            for _ in 0..25 {
+                tracing::warn!("one");
+                tracing::error!("two");
+                tracing::info!("three");
+            }
+        });
+        let count = |word: &str| lines.iter().filter(|line| line.ends_with(word)).count();
+        assert_eq!((count("one"), count("two"), count("three")), (10, 10, 25));
+    }
+
+    #[test]
+    fn a_new_window_admits_again_and_keeps_the_count() {
+        let site = Site {
+            place: String::new(),
+            sample: String::new(),
+            window: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
+        };
+        let admitted = |window| (0..12).filter(|_| site.admits(window)).count();
+        assert_eq!(admitted(0), 10);
+        assert_eq!(admitted(1), 10);
+        assert_eq!(admitted(1), 0);
+        assert_eq!(admitted(7), 10);
+        assert_eq!(site.suppressed.load(Relaxed), 2 + 2 + 12 + 2);
+    }
+
+    #[test]
+    fn arguments_of_a_line_that_is_not_printed_are_not_built() {
+        struct Costly;
+        impl fmt::Display for Costly {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                panic!("built")
+            }
+        }
+        let lines = logged("info", config::LogFormat::Text, |_| {
+            tracing::debug!("{Costly}");
+        });
+        assert!(lines.is_empty());
+    }
+
+    #[test]
+    fn json_lines_are_objects_with_the_fields() {
+        let lines = logged("debug", config::LogFormat::Json, |_| {
+            tracing::debug!(listener = "tls-8443", "hello \"there\"");
+        });
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("{\"timestamp\":\"20"), "{}", lines[0]);
+        assert!(
+            lines[0].contains("\"message\":\"hello \\\"there\\\"\""),
+            "{}",
+            lines[0]
+        );
+        assert!(
+            lines[0].contains("\"listener\":\"tls-8443\""),
+            "{}",
+            lines[0]
+        );
+    }
+
+    #[test]
+    fn a_message_forges_neither_a_line_nor_a_terminal_command() {
+        let lines = logged("info", config::LogFormat::Text, |_| {
+            let name = "x\r\n2026-11-30T20:00:00Z  WARN forged \u{1b}[2J";
+            tracing::info!("{name}");
+        });
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(lines[0].contains(r"x\r\n2026"), "{:?}", lines[0]);
+        assert!(!lines[0].contains('\u{1b}'), "{:?}", lines[0]);
+    }
+
+    #[test]
+    fn levels_and_filters_are_understood_and_other_words_refused() {
+        for good in ["error", "warn", "info", "debug", "trace", "off", "INFO"] {
+            assert!(level_filter(good).is_ok(), "{good}");
+        }
+        assert!(level_filter("info,vestibule::tls=debug").is_ok());
+        for bad in ["verbose", "info,loud", "", "vestibule=loud"] {
+            let error = level_filter(bad).map(|_| ()).unwrap_err().to_string();
+            assert!(error.starts_with("--log-level"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_access_log_in_a_missing_folder_is_a_fault_that_names_the_flag() {
+        let log = config::Log {
+            level: "info".into(),
+            format: config::LogFormat::Text,
+            access: config::AccessLog::File("/nowhere/access.log".into()),
+        };
+        let error = open_access_log(&log).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(
+            error
+                .to_string()
+                .starts_with("--access-log /nowhere/access.log: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_access_log_is_off_unless_asked_for() {
+        let log = config::Log {
+            level: "info".into(),
+            format: config::LogFormat::Json,
+            access: config::AccessLog::Off,
+        };
+        assert!(open_access_log(&log).unwrap().is_none());
+    }
+}

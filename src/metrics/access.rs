@@ -1,0 +1,465 @@
+//! The access log: one line per connection, never waited for.
+//!
+//! A worker formats an [`AccessEntry`] into a scratch text of its own thread and hands the line to a
+//! bounded queue; a thread of the log's own writes it. When the disk or the reader of a pipe is too
+//! slow the line is dropped and counted: no worker ever waits for a log. Nothing here knows settings;
+//! `control::telemetry` opens the log as they say.
+
+use super::quote;
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+
+/// Lines that may wait for the disk: about 2 MiB.
+const QUEUE_LINES: usize = 8192;
+
+/// What is said of one connection when it ends. `None` is written as `-`, in JSON as `null`.
+#[derive(Clone, Debug)]
+pub struct AccessEntry<'a> {
+    /// When the connection ended.
+    pub time: SystemTime,
+    /// Number of the connection, the same as in other log lines.
+    pub id: u64,
+    /// Name of the listener.
+    pub listener: &'a str,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Server name that the client asked for. Chosen by a stranger.
+    pub sni: Option<&'a str>,
+    /// Protocol agreed on by ALPN.
+    pub alpn: Option<&'a [u8]>,
+    /// TLS version: `1.2`, `1.3`.
+    pub tls: Option<&'a str>,
+    /// Cipher suite.
+    pub suite: Option<&'a str>,
+    /// Whether the handshake resumed an earlier one.
+    pub resumed: bool,
+    /// Name of the upstream.
+    pub upstream: Option<&'a str>,
+    /// The backend that served it.
+    pub backend: Option<&'a str>,
+    /// From accept to end.
+    pub duration: Duration,
+    /// Payload bytes from client to backend.
+    pub bytes_up: u64,
+    /// Payload bytes from backend to client.
+    pub bytes_down: u64,
+    /// How it ended, in the word of the metric `vestibule_sessions_ended_total`.
+    pub outcome: &'a str,
+}
+
+/// Form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One JSON object.
+    Json,
+    /// `key=value` pairs, values quoted where they need it.
+    Text,
+}
+
+impl AccessEntry<'_> {
+    /// Appends the line, with its line break, to `out`.
+    pub fn write(&self, out: &mut String, form: Form) {
+        let mut line = Line {
+            out,
+            form,
+            first: true,
+        };
+        line.plain(
+            "time",
+            format_args!("{}", humantime::format_rfc3339_millis(self.time)),
+            true,
+        );
+        line.plain("id", self.id, false);
+        line.text("listener", Some(self.listener.as_bytes()));
+        line.plain("client", self.client, true);
+        line.text("sni", self.sni.map(str::as_bytes));
+        line.text("alpn", self.alpn);
+        line.text("tls", self.tls.map(str::as_bytes));
+        line.text("suite", self.suite.map(str::as_bytes));
+        line.plain("resumed", self.resumed, false);
+        line.text("upstream", self.upstream.map(str::as_bytes));
+        line.text("backend", self.backend.map(str::as_bytes));
+        line.plain("duration_ms", self.duration.as_millis(), false);
+        line.plain("bytes_up", self.bytes_up, false);
+        line.plain("bytes_down", self.bytes_down, false);
+        line.text("outcome", Some(self.outcome.as_bytes()));
+        line.end();
+    }
+}
+
+/// A line under construction: the one place that knows how the two forms differ.
+struct Line<'a> {
+    out: &'a mut String,
+    form: Form,
+    first: bool,
+}
+
+impl Line<'_> {
+    fn key(&mut self, key: &str) {
+        let (before, after) = match (self.form, self.first) {
+            (Form::Json, true) => ("{\"", "\":"),
+            (Form::Json, false) => (",\"", "\":"),
+            (Form::Text, true) => ("", "="),
+            (Form::Text, false) => (" ", "="),
+        };
+        self.first = false;
+        self.out.push_str(before);
+        self.out.push_str(key);
+        self.out.push_str(after);
+    }
+
+    /// A value of our own making that needs no escape; `string` asks for quotes in JSON.
+    fn plain(&mut self, key: &str, value: impl std::fmt::Display, string: bool) {
+        self.key(key);
+        let quote = if string && self.form == Form::Json {
+            "\""
+        } else {
+            ""
+        };
+        let _ = write!(self.out, "{quote}{value}{quote}");
+    }
+
+    fn text(&mut self, key: &str, value: Option<&[u8]>) {
+        self.key(key);
+        match (self.form, value) {
+            (Form::Json, Some(value)) => quote::json(self.out, value),
+            (Form::Json, None) => self.out.push_str("null"),
+            (Form::Text, Some(value)) => quote::bare_or_quoted(self.out, value),
+            (Form::Text, None) => self.out.push('-'),
+        }
+    }
+
+    fn end(self) {
+        self.out
+            .push_str(if self.form == Form::Json { "}\n" } else { "\n" });
+    }
+}
+
+/// Where the lines go. Shared by all workers; dropping the last of it writes out what waits, for about
+/// a second at most.
+#[derive(Debug)]
+pub struct AccessLog {
+    form: Form,
+    queue: NonBlocking,
+    dropped: ErrorCounter,
+    target: Arc<Target>,
+    _guard: WorkerGuard,
+}
+
+impl AccessLog {
+    /// Appends to the file at `path`, which is created if need be.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for appending.
+    pub fn to_file(path: &Path, form: Form) -> io::Result<Self> {
+        let file = open(path)?;
+        Ok(Self::start(Box::new(file), Some(path.to_owned()), form))
+    }
+
+    /// Writes to standard output.
+    pub fn to_stdout(form: Form) -> Self {
+        Self::start(Box::new(io::stdout()), None, form)
+    }
+
+    fn start(sink: Sink, path: Option<PathBuf>, form: Form) -> Self {
+        let target = Arc::new(Target {
+            path,
+            next: Mutex::new(None),
+            failed: AtomicU64::new(0),
+        });
+        let (queue, guard) = NonBlockingBuilder::default()
+            .lossy(true)
+            .buffered_lines_limit(QUEUE_LINES)
+            .thread_name("access-log")
+            .finish(Writer {
+                sink,
+                target: Arc::clone(&target),
+            });
+        let dropped = queue.error_counter();
+        Self {
+            form,
+            queue,
+            dropped,
+            target,
+            _guard: guard,
+        }
+    }
+
+    /// Queues the line of one connection. Never waits.
+    pub fn line(&self, entry: &AccessEntry<'_>) {
+        thread_local! {
+            static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            entry.write(scratch, self.form);
+            // The queue copies the line. A full queue counts it and reports success.
+            let _ = self.queue.clone().write_all(scratch.as_bytes());
+        });
+    }
+
+    /// Opens the file again under its name: what moved it away (logrotate) then has it alone. Lines
+    /// that wait go to the new file. Does nothing for standard output.
+    ///
+    /// # Errors
+    /// When the file cannot be opened; the old one stays in use.
+    pub fn reopen(&self) -> io::Result<()> {
+        let Some(path) = &self.target.path else {
+            return Ok(());
+        };
+        let file = open(path)?;
+        *self
+            .target
+            .next
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(file));
+        Ok(())
+    }
+
+    /// Lines lost so far: the queue was full, or the target refused them.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.dropped_lines() as u64 + self.target.failed.load(Relaxed)
+    }
+}
+
+type Sink = Box<dyn Write + Send>;
+
+/// What the log's own thread and the others share.
+struct Target {
+    path: Option<PathBuf>,
+    /// A file opened anew, to be taken up at the next line.
+    next: Mutex<Option<Sink>>,
+    failed: AtomicU64,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Writes whole lines on the log's own thread.
+struct Writer {
+    sink: Sink,
+    target: Arc<Target>,
+}
+
+impl Write for Writer {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.write_all(line).map(|()| line.len())
+    }
+
+    // The queue calls this once a line, so a line is never split between two files.
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        if let Some(next) = self
+            .target
+            .next
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
+            self.sink = next;
+        }
+        self.sink.write_all(line).inspect_err(|_| {
+            self.target.failed.fetch_add(1, Relaxed);
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn entry() -> AccessEntry<'static> {
+        AccessEntry {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_764_534_387_042),
+            id: 17,
+            listener: "xmpps-5223",
+            client: "[2001:db8::1]:50000".parse().unwrap(),
+            sni: Some("chat.example"),
+            alpn: Some(b"xmpp-client"),
+            tls: Some("1.3"),
+            suite: Some("TLS13_AES_128_GCM_SHA256"),
+            resumed: true,
+            upstream: Some("prosody"),
+            backend: Some("127.0.0.1:5222"),
+            duration: Duration::from_micros(61_234_999),
+            bytes_up: 1024,
+            bytes_down: 65536,
+            outcome: "closed",
+        }
+    }
+
+    fn written(entry: &AccessEntry<'_>, form: Form) -> String {
+        let mut out = String::new();
+        entry.write(&mut out, form);
+        out
+    }
+
+    #[test]
+    fn a_text_line_reads_as_pairs() {
+        assert_eq!(
+            written(&entry(), Form::Text),
+            "time=2025-11-30T20:26:27.042Z id=17 listener=xmpps-5223 client=[2001:db8::1]:50000 \
+             sni=chat.example alpn=xmpp-client tls=1.3 suite=TLS13_AES_128_GCM_SHA256 resumed=true \
+             upstream=prosody backend=127.0.0.1:5222 duration_ms=61234 bytes_up=1024 bytes_down=65536 \
+             outcome=closed\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_one_object() {
+        let bare = AccessEntry {
+            sni: None,
+            alpn: None,
+            backend: None,
+            ..entry()
+        };
+        assert_eq!(
+            written(&bare, Form::Json),
+            "{\"time\":\"2025-11-30T20:26:27.042Z\",\"id\":17,\"listener\":\"xmpps-5223\",\
+             \"client\":\"[2001:db8::1]:50000\",\"sni\":null,\"alpn\":null,\"tls\":\"1.3\",\
+             \"suite\":\"TLS13_AES_128_GCM_SHA256\",\"resumed\":true,\"upstream\":\"prosody\",\
+             \"backend\":null,\"duration_ms\":61234,\"bytes_up\":1024,\"bytes_down\":65536,\
+             \"outcome\":\"closed\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_hostile_name_forges_neither_a_field_nor_a_line() {
+        let sni = "x outcome=closed\ntime=1 \u{1b}[2J\"";
+        let hostile = AccessEntry {
+            sni: Some(sni),
+            alpn: Some(b"\xff\n"),
+            ..entry()
+        };
+        for form in [Form::Text, Form::Json] {
+            let line = written(&hostile, form);
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert!(!line.contains('\u{1b}'), "{line}");
+        }
+        let text = written(&hostile, Form::Text);
+        assert!(
+            text.contains(r#"sni="x outcome=closed\x0atime=1 \x1b[2J\"" alpn="\xff\x0a""#),
+            "{text}"
+        );
+    }
+
+    /// A folder of its own below the system's temporary one, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("vestibule-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_appended_to_and_complete_after_drop() {
+        let scratch = Scratch::new("access-append");
+        let path = scratch.0.join("access.log");
+        std::fs::write(&path, "before\n").unwrap();
+        let log = AccessLog::to_file(&path, Form::Text).unwrap();
+        for id in 0..100 {
+            log.line(&AccessEntry { id, ..entry() });
+        }
+        assert_eq!(log.dropped(), 0);
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("before\ntime="));
+        assert_eq!(text.lines().count(), 101);
+    }
+
+    #[test]
+    fn after_reopen_lines_go_to_the_new_file() {
+        let scratch = Scratch::new("access-rotate");
+        let (path, moved) = (scratch.0.join("access.log"), scratch.0.join("access.log.1"));
+        let log = AccessLog::to_file(&path, Form::Json).unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        log.reopen().unwrap();
+        log.line(&entry());
+        drop(log);
+        assert_eq!(std::fs::read_to_string(&moved).unwrap(), "");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_reopen_keeps_the_old_file() {
+        let scratch = Scratch::new("access-keep");
+        let folder = scratch.0.join("logs");
+        std::fs::create_dir(&folder).unwrap();
+        let moved = scratch.0.join("moved");
+        let log = AccessLog::to_file(&folder.join("access.log"), Form::Text).unwrap();
+        std::fs::rename(&folder, &moved).unwrap();
+        assert!(log.reopen().is_err());
+        log.line(&entry());
+        drop(log);
+        assert_eq!(
+            std::fs::read_to_string(moved.join("access.log"))
+                .unwrap()
+                .lines()
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_instead_of_waiting() {
+        /// Takes nothing until the test lets go of the other end.
+        struct Stalled(std::sync::mpsc::Receiver<()>);
+        impl Write for Stalled {
+            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(line.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (release, stalled) = std::sync::mpsc::channel();
+        let log = AccessLog::start(Box::new(Stalled(stalled)), None, Form::Text);
+        for _ in 0..QUEUE_LINES + 10 {
+            log.line(&entry());
+        }
+        // One line may be in the writer's hands beside those that wait.
+        assert!((9..=10).contains(&log.dropped()), "{}", log.dropped());
+        drop(release);
+    }
+
+    #[test]
+    fn a_line_that_the_disk_refuses_is_counted() {
+        let log = AccessLog::to_file(Path::new("/dev/full"), Form::Text).unwrap();
+        log.line(&entry());
+        let target = Arc::clone(&log.target);
+        drop(log);
+        assert_eq!(target.failed.load(Relaxed), 1);
+    }
+}

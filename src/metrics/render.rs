@@ -1,0 +1,241 @@
+//! Prometheus text exposition (format 0.0.4), written by hand.
+//!
+//! An [`Exposition`] gathers samples family by family and keeps the rules that a scraper insists on:
+//! each family stands once with its help and type before its samples, label values and help are
+//! escaped. The order is that of first mention, so two scrapes of the same state are equal bytes.
+
+use super::names::Metric;
+use super::quote;
+use std::fmt::Write;
+
+/// The value of the `Content-Type` header that goes with the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A scrape under construction.
+///
+/// ```
+/// use vestibule::metrics::{names, render::Exposition};
+///
+/// let mut page = Exposition::new();
+/// page.family(&names::CONNECTIONS_TOTAL).sample(&[("listener", "tls-8443")], 7u64);
+/// assert!(page.finish().ends_with("vestibule_connections_total{listener=\"tls-8443\"} 7\n"));
+/// ```
+#[derive(Debug, Default)]
+pub struct Exposition {
+    families: Vec<(&'static str, String)>,
+}
+
+impl Exposition {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens the family of `metric`, or opens it again if it was mentioned before: its samples
+    /// stay together whatever the order of the calls.
+    pub fn family<'a>(&'a mut self, metric: &'a Metric) -> Family<'a> {
+        // A scrape has some thirty families; a look through them costs less than hashing.
+        let place = match self
+            .families
+            .iter()
+            .position(|(name, _)| *name == metric.name)
+        {
+            Some(place) => place,
+            None => {
+                let mut text = String::new();
+                let _ = write!(text, "# HELP {} ", metric.name);
+                quote::help(&mut text, metric.help);
+                let _ = writeln!(text, "\n# TYPE {} {}", metric.name, metric.kind.as_str());
+                self.families.push((metric.name, text));
+                self.families.len() - 1
+            }
+        };
+        Family {
+            metric,
+            text: &mut self.families[place].1,
+        }
+    }
+
+    /// The whole text.
+    pub fn finish(self) -> String {
+        let mut page =
+            String::with_capacity(self.families.iter().map(|(_, text)| text.len()).sum());
+        for (_, text) in &self.families {
+            page.push_str(text);
+        }
+        page
+    }
+}
+
+/// One metric of an [`Exposition`], to which samples are added.
+#[derive(Debug)]
+pub struct Family<'a> {
+    metric: &'a Metric,
+    text: &'a mut String,
+}
+
+impl Family<'_> {
+    /// Adds one sample. `labels` are pairs of name and value, named as the metric declares them.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) -> &mut Self {
+        debug_assert!(
+            labels.iter().map(|(name, _)| name).eq(self.metric.labels),
+            "{} has the labels {:?}",
+            self.metric.name,
+            self.metric.labels
+        );
+        self.text.push_str(self.metric.name);
+        let mut before = '{';
+        for (name, value) in labels {
+            let _ = write!(self.text, "{before}{name}=\"");
+            quote::label(self.text, value);
+            self.text.push('"');
+            before = ',';
+        }
+        self.text
+            .push_str(if labels.is_empty() { " " } else { "} " });
+        match value.into() {
+            Value::Float(f) if f.is_nan() => self.text.push_str("NaN"),
+            Value::Float(f) if f.is_infinite() => {
+                self.text.push_str(if f > 0.0 { "+Inf" } else { "-Inf" });
+            }
+            Value::Float(f) => {
+                let _ = write!(self.text, "{f}");
+            }
+            Value::Signed(n) => {
+                let _ = write!(self.text, "{n}");
+            }
+            Value::Unsigned(n) => {
+                let _ = write!(self.text, "{n}");
+            }
+        }
+        self.text.push('\n');
+        self
+    }
+}
+
+/// A sample's number. Whole numbers are written exactly, however large.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Any number.
+    Float(f64),
+    /// A whole number.
+    Signed(i64),
+    /// A whole number from zero.
+    Unsigned(u64),
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Signed(value)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Unsigned(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Self {
+        Self::Unsigned(value as u64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Unsigned(value.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::names;
+
+    #[test]
+    fn a_family_states_help_and_type_before_its_samples() {
+        let mut page = Exposition::new();
+        page.family(&names::CONNECTIONS)
+            .sample(&[("listener", "a")], 3i64)
+            .sample(&[("listener", "b")], -1i64);
+        page.family(&names::READY).sample(&[], true);
+        assert_eq!(
+            page.finish(),
+            "# HELP vestibule_connections Connections held now.\n\
+             # TYPE vestibule_connections gauge\n\
+             vestibule_connections{listener=\"a\"} 3\n\
+             vestibule_connections{listener=\"b\"} -1\n\
+             # HELP vestibule_ready 1 while new connections are accepted, 0 while starting or draining.\n\
+             # TYPE vestibule_ready gauge\n\
+             vestibule_ready 1\n"
+        );
+    }
+
+    #[test]
+    fn a_family_mentioned_twice_stands_once_with_all_its_samples() {
+        let mut page = Exposition::new();
+        page.family(&names::CONNECTIONS)
+            .sample(&[("listener", "a")], 1u64);
+        page.family(&names::READY).sample(&[], false);
+        page.family(&names::CONNECTIONS)
+            .sample(&[("listener", "b")], 2u64);
+        let text = page.finish();
+        assert_eq!(
+            text.matches("# TYPE vestibule_connections gauge").count(),
+            1
+        );
+        let of = |needle: &str| text.find(needle).unwrap_or(usize::MAX);
+        assert!(of("{listener=\"b\"} 2") < of("vestibule_ready"));
+    }
+
+    #[test]
+    fn label_values_and_help_are_escaped() {
+        const ODD: Metric = Metric {
+            name: "vestibule_odd",
+            kind: names::Kind::Gauge,
+            labels: &["name"],
+            help: "a \\ and\na line",
+        };
+        let mut page = Exposition::new();
+        page.family(&ODD).sample(&[("name", "q\" b\\ n\n é")], 0u64);
+        assert_eq!(
+            page.finish(),
+            "# HELP vestibule_odd a \\\\ and\\na line\n\
+             # TYPE vestibule_odd gauge\n\
+             vestibule_odd{name=\"q\\\" b\\\\ n\\n é\"} 0\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_format_wants_them() {
+        const ANY: Metric = Metric {
+            name: "vestibule_any",
+            kind: names::Kind::Gauge,
+            labels: &[],
+            help: "x",
+        };
+        let written = |value: Value| {
+            let mut page = Exposition::new();
+            page.family(&ANY).sample(&[], value);
+            page.finish()
+                .rsplit(' ')
+                .next()
+                .unwrap_or("")
+                .trim_end()
+                .to_owned()
+        };
+        assert_eq!(written(u64::MAX.into()), "18446744073709551615");
+        assert_eq!(written(i64::MIN.into()), "-9223372036854775808");
+        assert_eq!(written(1_764_534_387.25.into()), "1764534387.25");
+        assert_eq!(written(f64::INFINITY.into()), "+Inf");
+        assert_eq!(written(f64::NEG_INFINITY.into()), "-Inf");
+        assert_eq!(written(f64::NAN.into()), "NaN");
+    }
+}

@@ -1,0 +1,517 @@
+//! One direction of a relayed conversation.
+//!
+//! ```text
+//!   Flowing --end of the source, all of it written--> Ending --end told to the sink--> Done
+//!      `----------- the sink cannot be written to -------------------------------------^
+//! ```
+//!
+//! A half moves bytes from its source to its sink and owns at most one lease, and that only while bytes are in
+//! flight: bytes the sink has not taken, or the first part of a record. It reads only
+//! when its buffer has nothing left to write and the sink takes bytes, so that back pressure is TCP's own. It never
+//! looks at payload.
+
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::task::{Context, Poll, ready};
+
+use crate::endpoint::{Inbound, Outbound};
+use crate::metrics::Counter;
+use crate::pool::{HEADROOM, Lease, Magazine, PLAIN_MAX, READY_MAX, STRIDE, Size, Wait};
+use crate::tls::TlsError;
+use crate::tls::alert::{Alert, Level};
+use crate::tls::keys::Cipher;
+use crate::tls::record::{Opened, Opener, Sealer};
+
+use super::Limits;
+
+/// What one endpoint's receiving side has for its sending side to do.
+#[derive(Debug, Default)]
+pub struct Control {
+    key_update: bool,
+    alert: Option<(Level, Alert)>,
+    pub(super) updates_received: u32,
+    pub(super) updates_sent: u32,
+}
+
+impl Control {
+    fn pending(&self) -> bool {
+        self.key_update || self.alert.is_some()
+    }
+}
+
+/// How a direction has ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// As it should: close_notify, or FIN where there is no TLS.
+    Clean,
+    /// The source ended TCP without close_notify.
+    SourceTruncated,
+    /// The source could not be read.
+    SourceGone(io::Error),
+    /// The source broke the protocol.
+    SourceTls(TlsError),
+    /// The sink could not be written to.
+    SinkGone(io::Error),
+    /// Nothing more can be sealed for the sink.
+    SinkTls(TlsError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Flowing,
+    /// The source has ended; what is buffered is still to be written, then the end.
+    Ending,
+    Done,
+}
+
+/// A message of our own to the sink, sealed: an alert or a key update. Rare, so it has its own little allocation
+/// instead of a lease: it must get through when the pool is at its bound.
+struct Note {
+    bytes: [u8; 48],
+    range: Range<usize>,
+    /// The last thing this direction sends.
+    fatal: bool,
+}
+
+/// What both directions use.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub(super) pool: &'a Magazine,
+    pub(super) limits: &'a Limits,
+}
+
+/// One direction. See the module.
+pub(super) struct Half {
+    lease: Option<Lease>,
+    /// A place in the queue for a lease.
+    wait: Option<Wait>,
+    note: Option<Box<Note>>,
+    ended: Option<Box<Ended>>,
+    /// Bytes written to the sink, with what TLS adds: progress.
+    moved: u64,
+    /// Payload bytes that have come from the source.
+    payload: u64,
+    phase: Phase,
+    /// The last read was full: take a large buffer next time.
+    busy: bool,
+    /// close_notify was sealed.
+    notified: bool,
+    /// A truncated source ends in a reset, which is the caller's to make: no FIN before it.
+    reset_truncated: bool,
+}
+
+impl Half {
+    /// `lease` holds what was read from the source already.
+    pub(super) fn new(lease: Option<Lease>, reset_truncated: bool) -> Self {
+        Self {
+            lease,
+            wait: None,
+            note: None,
+            ended: None,
+            moved: 0,
+            payload: 0,
+            phase: Phase::Flowing,
+            busy: false,
+            notified: false,
+            reset_truncated,
+        }
+    }
+
+    /// Bytes written to the sink, with what TLS adds.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Payload bytes that have come from the source.
+    pub(super) fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// Whether a buffer is held.
+    pub(super) fn holding(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Whether it ended because somebody broke the protocol, and only an alert is left to say.
+    pub(super) fn faulted(&self) -> bool {
+        matches!(self.ended.as_deref(), Some(Ended::SourceTls(_) | Ended::SinkTls(_)))
+    }
+
+    /// Whether this direction is over.
+    pub(super) fn done(&self) -> bool {
+        self.phase == Phase::Done
+    }
+
+    /// Whether the source's TCP stream is known to be at its end.
+    pub(super) fn source_ended(&self) -> bool {
+        matches!(self.ended.as_deref(), Some(Ended::SourceTruncated | Ended::SourceGone(_)))
+    }
+
+    /// Whether the source ended without saying so.
+    pub(super) fn truncated(&self) -> bool {
+        matches!(
+            self.ended.as_deref(),
+            Some(Ended::SourceTruncated | Ended::SourceGone(_) | Ended::SourceTls(_))
+        )
+    }
+
+    pub(super) fn take_end(&mut self) -> Option<Ended> {
+        self.ended.take().map(|ended| *ended)
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.ended.get_or_insert_with(|| Box::new(ended));
+        self.phase = Phase::Ending;
+    }
+
+    /// Moves what can be moved. Of the controls, the first is for what is heard from the source and its sending
+    /// side shall do, the second tells what the sink shall be sent beside the bytes. Ready when
+    /// this direction is over.
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: Inbound<'_>,
+        sink: Outbound<'_>,
+        controls: (&mut Control, &mut Control),
+        shared: Shared<'_>,
+        meter: &Counter,
+    ) -> Poll<()> {
+        if self.phase == Phase::Done {
+            return Poll::Ready(());
+        }
+        let before = self.payload;
+        let result = self.run(cx, source, sink, controls, shared);
+        meter.add(self.payload - before);
+        match result {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                if let Err(error) = result {
+                    self.ended.get_or_insert_with(|| Box::new(Ended::SinkGone(error)));
+                }
+                self.phase = Phase::Done;
+                self.lease = None;
+                self.wait = None;
+                self.note = None;
+                Poll::Ready(())
+            }
+        }
+    }
+
+    /// Ready: the direction is over; an error is the sink's.
+    fn run(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut source: Inbound<'_>,
+        mut sink: Outbound<'_>,
+        (heard, tell): (&mut Control, &mut Control),
+        Shared { pool, limits }: Shared<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            // 1. What was begun is finished first: a record must not be cut by another.
+            if let Some(lease) = &mut self.lease {
+                ready!(sink.poll_flush(cx, lease, &mut self.moved))?;
+            }
+            if let Some(note) = &mut self.note {
+                while !note.range.is_empty() {
+                    note.range.start +=
+                        ready!(sink.socket.poll_write(cx, &note.bytes[note.range.clone()]))?;
+                }
+                let fatal = note.fatal;
+                self.note = None;
+                if fatal {
+                    return Poll::Ready(sink.socket.shutdown_write());
+                }
+            }
+            // 2. What the other direction wants told: key updates and alerts.
+            if let Some(sealer) = sink.sealer.as_deref_mut()
+                && (tell.pending() || sealer.update_due())
+            {
+                self.note = self.next_note(sealer, tell).map(Box::new);
+                continue;
+            }
+            // 3. Records that lie in the buffer already.
+            if self.phase == Phase::Flowing
+                && let Some(opener) = source.opener.as_deref_mut()
+                && let Some(lease) = &mut self.lease
+                && !lease.unread().is_empty()
+            {
+                self.open_records(opener, sink.sealer.as_deref_mut(), heard);
+                if heard.pending() {
+                    // The other half acts on it, and may have been polled before this one. Rare.
+                    cx.waker().wake_by_ref();
+                }
+                if self.lease.as_ref().is_some_and(Lease::has_ready) {
+                    continue;
+                }
+            }
+            // 4. The end of the source, told to the sink once everything before it is written.
+            if self.phase == Phase::Ending {
+                self.lease = None;
+                if let Some(sealer) = sink.sealer.as_deref_mut()
+                    && !self.notified
+                    && matches!(self.ended.as_deref(), Some(Ended::Clean))
+                {
+                    self.notified = true;
+                    tell.alert = Some((Level::Warning, Alert::CLOSE_NOTIFY));
+                    self.note = self.next_note(sealer, tell).map(Box::new);
+                    continue;
+                }
+                if self.reset_truncated && self.truncated() {
+                    return Poll::Ready(Ok(()));
+                }
+                return Poll::Ready(sink.socket.shutdown_write());
+            }
+            // 5. Nothing is held, or the first part of a record. Read on, if the sink takes bytes at all.
+            if self.lease.as_ref().is_some_and(|lease| lease.unread().is_empty()) {
+                self.lease = None;
+            }
+            ready!(sink.socket.poll_write_ready(cx))?;
+            match source.socket.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.end(Ended::SourceGone(error));
+                    continue;
+                }
+            }
+            ready!(self.poll_room(cx, pool));
+            match self.read(&source, sink.sealer.as_deref_mut(), limits) {
+                Ok(true) => {}
+                Ok(false) => {
+                    // Not ready after all; the loop waits for it, with nothing held for nothing.
+                }
+                Err(ended) => self.end(ended),
+            }
+        }
+    }
+
+    /// Seals the next message of our own.
+    fn next_note(&mut self, sealer: &mut Sealer, tell: &mut Control) -> Option<Note> {
+        let mut bytes = [0; 48];
+        let (range, fatal) = if let Some((level, alert)) = tell.alert.take() {
+            (sealer.alert(level, alert, &mut bytes, 0), level == Level::Fatal)
+        } else {
+            tell.key_update = false;
+            tell.updates_sent += 1;
+            (sealer.key_update(&mut bytes, 0), false)
+        };
+        match range {
+            Ok(range) => Some(Note { bytes, range, fatal }),
+            Err(error) => {
+                // The key is used up (TLS 1.2): the end, and no alert can be sealed either.
+                self.end(Ended::SinkTls(error));
+                None
+            }
+        }
+    }
+
+    /// A buffer with room for a read: a large one for a busy flow if there is one, else a small one.
+    fn poll_room(&mut self, cx: &mut Context<'_>, pool: &Magazine) -> Poll<()> {
+        match &mut self.lease {
+            None => {
+                let large = if self.busy { pool.try_lease(Size::Large) } else { None };
+                self.lease = Some(match large {
+                    Some(lease) => lease,
+                    None => ready!(pool.poll_lease(cx, &mut self.wait)),
+                });
+            }
+            Some(held) => {
+                held.compact();
+                if self.busy
+                    && held.size() == Size::Small
+                    && let Some(mut large) = pool.try_lease(Size::Large)
+                {
+                    held.move_unread_to(&mut large);
+                    self.lease = Some(large);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// One read; what came is ready to be written, or lies unread to be opened. False: nothing was there.
+    #[inline]
+    fn read(
+        &mut self,
+        source: &Inbound<'_>,
+        sealer: Option<&mut Sealer>,
+        limits: &Limits,
+    ) -> Result<bool, Ended> {
+        let Some(lease) = &mut self.lease else {
+            return Ok(false);
+        };
+        let secure = source.opener.is_some();
+        let (asked, n) = if secure || sealer.is_none() {
+            let spare = lease.spare_mut();
+            let most = spare.len().min(limits.read_max);
+            (most, source.socket.try_read(&mut spare[..most]))
+        } else {
+            read_cells(source, lease, limits)
+        };
+        let n = match n.map_err(Ended::SourceGone)? {
+            Some(n) => n,
+            None => {
+                if lease.unread().is_empty() {
+                    self.lease = None;
+                }
+                return Ok(false);
+            }
+        };
+        if n == 0 {
+            // A record that was begun is lost with it; what was whole before it is written already.
+            return Err(if secure { Ended::SourceTruncated } else { Ended::Clean });
+        }
+        self.busy = n == asked || (self.busy && n > PLAIN_MAX);
+        if !secure {
+            self.payload += n as u64;
+        }
+        match sealer {
+            _ if secure => lease.filled_by(n),
+            Some(sealer) => seal_cells(lease, sealer, n).map_err(Ended::SinkTls)?,
+            None => {
+                lease.filled_by(n);
+                let range = lease.unread();
+                lease.take(n);
+                lease.push_ready(range);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the whole records in the buffer, as many as one write takes.
+    fn open_records(
+        &mut self,
+        opener: &mut Opener,
+        mut sealer: Option<&mut Sealer>,
+        heard: &mut Control,
+    ) {
+        let Some(lease) = &mut self.lease else {
+            return;
+        };
+        let mut open_key: Option<Cipher> = None;
+        let mut seal_key: Option<Cipher> = None;
+        let mut sealed_to = 0;
+        let ended = loop {
+            if lease.ready_room() == 0 {
+                return;
+            }
+            let unread = lease.unread();
+            let bytes = &mut lease.bytes_mut()[unread.clone()];
+            let len = match opener.record_len(bytes) {
+                Ok(Some(len)) if len <= bytes.len() => len,
+                Ok(_) => return,
+                Err(error) => break Ended::SourceTls(error),
+            };
+            let record_end = unread.start + len;
+            if let Some(sealer) = &sealer {
+                // Sealed again in place, the record may need more room than it had.
+                let had = opener.protection();
+                let needs = sealer.protection();
+                let plain = len.saturating_sub(had.head_len() + had.tail_len());
+                let most = plain + needs.head_len() + needs.tail_len();
+                if lease.has_ready() && record_end - sealed_to < most {
+                    return; // once what is ready is written there is room
+                }
+            }
+            let opened = opener.open(&mut open_key, &mut lease.bytes_mut()[unread.start..record_end]);
+            lease.take(len);
+            match opened {
+                Ok(Opened::Data(plain)) => {
+                    self.payload += plain.len() as u64;
+                    let plain = unread.start + plain.start..unread.start + plain.end;
+                    let ready = match &mut sealer {
+                        None => plain,
+                        Some(sealer) => {
+                            let room = sealed_to..record_end;
+                            match reseal(sealer, &mut seal_key, lease.bytes_mut(), plain, room) {
+                                Ok(record) => record,
+                                Err(error) => break Ended::SinkTls(error),
+                            }
+                        }
+                    };
+                    sealed_to = ready.end;
+                    lease.push_ready(ready);
+                }
+                Ok(Opened::Nothing) => {}
+                Ok(Opened::CloseNotify) => break Ended::Clean,
+                Ok(Opened::KeyUpdate { reply }) => {
+                    heard.updates_received += 1;
+                    heard.key_update |= reply;
+                }
+                Ok(Opened::Renegotiation) => {
+                    heard.alert = Some((Level::Warning, Alert::NO_RENEGOTIATION));
+                }
+                Err(error) => break Ended::SourceTls(error),
+            }
+        };
+        if let Ended::SourceTls(error) = &ended
+            && let Some(alert) = error.alert()
+        {
+            heard.alert = Some((Level::Fatal, alert));
+        }
+        self.end(ended);
+    }
+}
+
+/// Reads plaintext into the cells of the buffer, each with room for its record around it.
+#[inline]
+fn read_cells(
+    source: &Inbound<'_>,
+    lease: &mut Lease,
+    limits: &Limits,
+) -> (usize, io::Result<Option<usize>>) {
+    if lease.size() == Size::Small {
+        let most = PLAIN_MAX.min(limits.read_max);
+        let cell = &mut lease.bytes_mut()[HEADROOM..HEADROOM + most];
+        return (most, source.socket.try_read(cell));
+    }
+    let mut slices: [IoSliceMut<'_>; READY_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let mut most = 0;
+    let mut cells = 0;
+    let count = limits.large_records.min(READY_MAX);
+    for (slice, cell) in slices.iter_mut().zip(lease.bytes_mut().chunks_exact_mut(STRIDE).take(count)) {
+        *slice = IoSliceMut::new(&mut cell[HEADROOM..HEADROOM + PLAIN_MAX]);
+        most += PLAIN_MAX;
+        cells += 1;
+    }
+    (most, source.socket.try_read_vectored(&mut slices[..cells], most))
+}
+
+/// Seals what a read has put into the cells.
+#[inline]
+fn seal_cells(lease: &mut Lease, sealer: &mut Sealer, mut n: usize) -> Result<(), TlsError> {
+    let mut key = None;
+    let mut cell = 0;
+    while n > 0 {
+        let start = cell + HEADROOM;
+        let len = n.min(PLAIN_MAX);
+        let record = sealer.seal(&mut key, lease.bytes_mut(), start..start + len)?;
+        lease.push_ready(record);
+        n -= len;
+        cell += STRIDE;
+    }
+    Ok(())
+}
+
+/// Seals `plain` again for the other side, within `room`, moving it where header or tag would not fit otherwise.
+fn reseal(
+    sealer: &mut Sealer,
+    key: &mut Option<Cipher>,
+    bytes: &mut [u8],
+    plain: Range<usize>,
+    room: Range<usize>,
+) -> Result<Range<usize>, TlsError> {
+    let head = sealer.protection().head_len();
+    let tail = sealer.protection().tail_len();
+    let latest = room.end.checked_sub(tail + plain.len());
+    let Some(latest) = latest.filter(|latest| *latest >= room.start + head) else {
+        return Err(TlsError::Internal("no room to seal a record again"));
+    };
+    let start = plain.start.clamp(room.start + head, latest);
+    let len = plain.len();
+    if start != plain.start {
+        bytes.copy_within(plain, start);
+    }
+    sealer.seal(key, bytes, start..start + len)
+}

@@ -1,0 +1,123 @@
+//! Sockets with their options set at the right moment: buffers before listen and connect, so that the
+//! window scale fits them; everything else on the listening socket, from which Linux hands it down to
+//! each accepted one without a further system call.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+/// What is set on a socket before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// SO_RCVBUF in bytes; `None`: the kernel's own tuning.
+    pub recv_buffer: Option<usize>,
+    /// SO_SNDBUF in bytes; `None`: the kernel's own tuning.
+    pub send_buffer: Option<usize>,
+    /// Silence before the first keepalive probe; three more follow, a sixth of it apart. Zero: none.
+    pub keepalive: Duration,
+    /// TCP_USER_TIMEOUT. Zero: the kernel's default.
+    pub user_timeout: Duration,
+}
+
+/// Probes without an answer after which a peer counts as gone.
+const KEEPALIVE_RETRIES: u32 = 3;
+
+impl Options {
+    fn apply(&self, socket: &Socket) -> io::Result<()> {
+        if let Some(bytes) = self.recv_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.send_buffer {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        socket.set_tcp_nodelay(true)?;
+        if !self.keepalive.is_zero() {
+            let interval = (self.keepalive / 6).max(Duration::from_secs(1));
+            socket.set_tcp_keepalive(
+                &TcpKeepalive::new()
+                    .with_time(self.keepalive.max(Duration::from_secs(1)))
+                    .with_interval(interval)
+                    .with_retries(KEEPALIVE_RETRIES),
+            )?;
+        }
+        if !self.user_timeout.is_zero() {
+            socket.set_tcp_user_timeout(Some(self.user_timeout))?;
+        }
+        Ok(())
+    }
+}
+
+/// A listening TCP socket, non-blocking. SO_REUSEADDR is set, so that a restart need not wait for TIME_WAIT.
+///
+/// # Errors
+/// As bind(2), listen(2) and setsockopt(2).
+pub fn listen(addr: SocketAddr, options: &Options, backlog: u32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if addr.is_ipv6() {
+        // One listener, one address: 0.0.0.0 and [::] can be had side by side.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    options.apply(&socket)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// A TCP socket for `connect` to `addr`, non-blocking, not connected yet.
+///
+/// # Errors
+/// As socket(2) and setsockopt(2).
+pub fn for_connect(addr: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    options.apply(&socket)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Takes one connection from the queue, non-blocking and close-on-exec in the same system call.
+///
+/// # Errors
+/// As accept4(2); `WouldBlock` when the queue is empty.
+pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (fd, addr) = rustix::net::acceptfrom_with(listener, flags)?;
+    Ok((fd, addr.and_then(|addr| SocketAddr::try_from(addr).ok())))
+}
+
+/// Makes the coming close a reset (RST): no TIME_WAIT, and the peer sees an error.
+pub fn reset_on_close(socket: impl AsFd) {
+    // Cannot fail on an open socket; if it does, the close is an ordinary one.
+    let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+}
+
+/// Bytes written that the peer has not acknowledged yet (SIOCOUTQ, tcp(7)).
+///
+/// # Errors
+/// As ioctl(2).
+#[allow(unsafe_code)]
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
+    use rustix::ioctl::{Getter, ioctl};
+    /// `TIOCOUTQ`, which is `SIOCOUTQ` on a socket.
+    const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
+    // WHY: rustix and socket2 have no safe call for it, and a reset before the queue is empty would lose bytes.
+    // SAFETY: SIOCOUTQ takes a pointer to one int and fills it (tcp(7)); `Getter` provides exactly that,
+    // and the descriptor stays borrowed for the call.
+    let queued = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new()) }?;
+    Ok(usize::try_from(queued).unwrap_or(0))
+}
+
+/// What the kernel really gave: receive and send buffer in bytes, as getsockopt(2) reports them (Linux
+/// doubles what was asked for, and keeps the other half for its book-keeping).
+///
+/// # Errors
+/// As getsockopt(2).
+pub fn buffers(socket: impl AsFd) -> io::Result<(usize, usize)> {
+    let socket = SockRef::from(&socket);
+    Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))
+}

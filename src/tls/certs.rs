@@ -1,0 +1,249 @@
+//! The certificates, and which of them answers for a name.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
+
+/// Most bytes of a PEM file that are read: a chain with a key is some ten thousand.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a certificate pair cannot be used. Says which file and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CertError {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}; check the path and that the user Vestibule runs as may read it")]
+    Read(std::io::Error),
+    /// The file is larger than any certificate file.
+    #[error("has more than 1 MiB; name a PEM file with a certificate chain or a key")]
+    TooLarge,
+    /// No certificate in it.
+    #[error("has no PEM certificate (BEGIN CERTIFICATE); name the file with the full chain")]
+    NoCertificate,
+    /// No private key in it.
+    #[error("has no PEM private key (BEGIN PRIVATE KEY); an encrypted key must be decrypted first")]
+    NoKey,
+    /// Damaged PEM or DER.
+    #[error("cannot be parsed: {0}; write the PEM file again from its source")]
+    Parse(String),
+    /// A kind of key that TLS here does not know.
+    #[error("has a key that cannot be used: {0}; use ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519")]
+    Key(rustls::Error),
+    /// The key belongs to another certificate.
+    #[error("does not belong to the certificate; name the key that the certificate was made for")]
+    Mismatch,
+}
+
+/// One certificate chain with its key, and what it is good for.
+#[derive(Debug)]
+pub struct Pair {
+    certified: Arc<CertifiedKey>,
+    /// DNS names, lower case; `*.example.org` for a wildcard.
+    pub names: Vec<String>,
+    /// Seconds since 1970 when it begins to be valid.
+    pub not_before: i64,
+    /// Seconds since 1970 when it ends.
+    pub not_after: i64,
+}
+
+/// Which of the two files of a pair is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The chain.
+    Cert,
+    /// The private key.
+    Key,
+}
+
+impl Pair {
+    /// Reads a PEM chain and its PEM key.
+    ///
+    /// # Errors
+    /// Which file is at fault, and why.
+    pub fn load(cert: &Path, key: &Path) -> Result<Self, (Which, CertError)> {
+        let chain = read(cert).map_err(|e| (Which::Cert, e))?;
+        let secret = read(key).map_err(|e| (Which::Key, e))?;
+        Self::from_pem(&chain, &secret)
+    }
+
+    /// The same from PEM text.
+    ///
+    /// # Errors
+    /// Which text is at fault, and why.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, (Which, CertError)> {
+        let cert_error = |e| (Which::Cert, e);
+        let key_error = |e| (Which::Key, e);
+        let parse = |e: rustls::pki_types::pem::Error| CertError::Parse(format!("{e:?}"));
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|e| cert_error(parse(e)))?;
+        let Some(leaf) = chain.first() else {
+            return Err(cert_error(CertError::NoCertificate));
+        };
+        let (names, not_before, not_after) = facts(leaf).map_err(cert_error)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
+            key_error(match e {
+                rustls::pki_types::pem::Error::NoItemsFound => CertError::NoKey,
+                other => parse(other),
+            })
+        })?;
+        let signer = any_supported_type(&key).map_err(|e| key_error(CertError::Key(e)))?;
+        let certified = CertifiedKey::new(chain, signer);
+        match certified.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(key_error(CertError::Mismatch)),
+        }
+        Ok(Self { certified: Arc::new(certified), names, not_before, not_after })
+    }
+}
+
+/// Reads a bounded file; wiped after use, since it may be a key.
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertError> {
+    let file = File::open(path).map_err(CertError::Read)?;
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(CertError::Read)?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(CertError::TooLarge);
+    }
+    Ok(bytes)
+}
+
+/// DNS names of subjectAltName, and validity.
+fn facts(leaf: &CertificateDer<'_>) -> Result<(Vec<String>, i64, i64), CertError> {
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+    let (_, parsed) =
+        X509Certificate::from_der(leaf).map_err(|e| CertError::Parse(e.to_string()))?;
+    let san = parsed.subject_alternative_name().map_err(|e| CertError::Parse(e.to_string()))?;
+    let names = san.map_or_else(Vec::new, |san| {
+        san.value
+            .general_names
+            .iter()
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+                _ => None,
+            })
+            .collect()
+    });
+    let validity = parsed.validity();
+    Ok((names, validity.not_before.timestamp(), validity.not_after.timestamp()))
+}
+
+/// The store: exact name, else wildcard of one label (RFC 6125 section 6.4.3), else the first pair.
+#[derive(Debug)]
+pub struct Certificates {
+    pairs: Vec<Pair>,
+    exact: HashMap<String, usize>,
+    /// Keyed by what follows `*.`.
+    wildcard: HashMap<String, usize>,
+}
+
+impl Certificates {
+    /// A store of these; the first is the default. `None` if there are none.
+    pub fn new(pairs: Vec<Pair>) -> Option<Self> {
+        if pairs.is_empty() {
+            return None;
+        }
+        let mut exact = HashMap::new();
+        let mut wildcard = HashMap::new();
+        for (at, pair) in pairs.iter().enumerate() {
+            for name in &pair.names {
+                match name.strip_prefix("*.") {
+                    Some(parent) => wildcard.entry(parent.to_owned()).or_insert(at),
+                    None => exact.entry(name.clone()).or_insert(at),
+                };
+            }
+        }
+        Some(Self { pairs, exact, wildcard })
+    }
+
+    /// All of them, the default first.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
+    }
+
+    /// The pair that covers `name`, if one does.
+    pub fn covering(&self, name: &str) -> Option<&Pair> {
+        // SNI is compared without regard to case (RFC 6066 section 3); rustls hands it out in lower case
+        // only for some inputs, so it is folded here, on the stack where it is short.
+        let mut folded = [0; 253];
+        let folded = folded.get_mut(..name.len())?;
+        folded.copy_from_slice(name.as_bytes());
+        folded.make_ascii_lowercase();
+        let name = std::str::from_utf8(folded).ok()?;
+        let at = self.exact.get(name).or_else(|| {
+            let (label, parent) = name.split_once('.')?;
+            (!label.is_empty()).then(|| self.wildcard.get(parent))?
+        })?;
+        self.pairs.get(*at)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let pair = hello.server_name().and_then(|name| self.covering(name));
+        let pair = pair.or_else(|| self.pairs.first())?;
+        Some(Arc::clone(&pair.certified))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn pair(names: &[&str]) -> Pair {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let key = made.signing_key.serialize_pem();
+        Pair::from_pem(made.cert.pem().as_bytes(), key.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_name_finds_its_exact_then_its_wildcard_certificate() {
+        let store = Certificates::new(vec![
+            pair(&["chat.example.org", "*.example.org"]),
+            pair(&["Special.example.org"]),
+        ])
+        .unwrap();
+        let of = |name| store.covering(name).map(|p| p.names[0].as_str());
+        assert_eq!(of("chat.example.org"), Some("chat.example.org"));
+        assert_eq!(of("SPECIAL.example.org"), Some("special.example.org"));
+        assert_eq!(of("other.example.org"), Some("chat.example.org"));
+        assert_eq!(of("a.b.example.org"), None, "a wildcard covers one label");
+        assert_eq!(of("example.org"), None);
+        assert_eq!(of(".example.org"), None);
+        assert_eq!(of(&"x".repeat(300)), None);
+    }
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let one = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
+        let two = rcgen::generate_simple_self_signed(vec!["b.test".to_owned()]).unwrap();
+        let error = Pair::from_pem(
+            one.cert.pem().as_bytes(),
+            two.signing_key.serialize_pem().as_bytes(),
+        )
+        .unwrap_err();
+        assert_eq!(error.0, Which::Key);
+        assert!(matches!(error.1, CertError::Mismatch), "{:?}", error.1);
+    }
+
+    #[test]
+    fn files_that_are_none_say_so() {
+        let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
+        let cert = made.cert.pem();
+        let key = made.signing_key.serialize_pem();
+        let swapped = Pair::from_pem(key.as_bytes(), cert.as_bytes()).unwrap_err();
+        assert!(matches!(swapped, (Which::Cert, CertError::NoCertificate)), "{swapped:?}");
+        let no_key = Pair::from_pem(cert.as_bytes(), cert.as_bytes()).unwrap_err();
+        assert!(matches!(no_key, (Which::Key, CertError::NoKey)), "{no_key:?}");
+    }
+}

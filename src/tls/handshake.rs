@@ -1,0 +1,381 @@
+//! Drives rustls until a connection is established, and takes the secrets over. The only file that knows rustls'
+//! connection API.
+//!
+//! ```text
+//!   Accepting --ClientHello--> Running --Finished, tickets written--> Established (rustls is gone)
+//! ```
+//!
+//! rustls is never fed beyond the record that is being read: what lies behind the peer's Finished is application
+//! data that our own record layer shall open. Within a record bytes are handed over as they come, so
+//! that a peer which dawdles holds no buffer of the pool, only rustls' own few KiB.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use rustls::client::ClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::{Accepted, Acceptor, ServerConnection};
+use rustls::{
+    Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite,
+};
+
+use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
+
+use super::TlsError;
+use super::keys::{Keys, TrafficSecret};
+use super::record::{Peer, Protection, RecordLayer};
+use super::terms::{BackTerms, Terms};
+
+/// Most bytes of a whole handshake in one direction. An honest one has a few thousand, with a client's
+/// certificate chain some ten thousand.
+const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
+
+/// What is known of a connection once it is established.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// The name that the client asked for.
+    pub sni: Option<Box<str>>,
+    /// The protocol agreed on by ALPN.
+    pub alpn: Option<Box<[u8]>>,
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub version: &'static str,
+    /// The cipher suite's IANA name.
+    pub suite: &'static str,
+    /// Whether a ticket spared the full handshake.
+    pub resumed: bool,
+}
+
+/// An established connection.
+pub struct Established {
+    /// What is known of it.
+    pub facts: TlsFacts,
+    /// Its record layer.
+    pub records: RecordLayer,
+}
+
+/// What a step has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All input was used; more is needed.
+    NeedMore,
+    /// The handshake is complete after `consumed` bytes of the input; what follows is application data.
+    /// Output, if any, must still be sent; then call [`Handshake::finish`].
+    Done {
+        /// Bytes of the input that belonged to the handshake.
+        consumed: usize,
+    },
+}
+
+/// A handshake in progress, on either side.
+pub struct Handshake {
+    state: State,
+    header: [u8; HEADER_LEN],
+    /// Bytes of the present record's header that are there; its payload follows once all are.
+    header_have: usize,
+    payload_left: usize,
+    total: usize,
+    secrets: Captured,
+    sni: Option<Box<str>>,
+}
+
+enum State {
+    Accepting(Acceptor, Terms),
+    Running(Connection),
+    /// After an error.
+    Ended,
+}
+
+impl Handshake {
+    /// As the server of a client that has yet to say hello.
+    pub fn server(terms: &Terms) -> Self {
+        Self::new(State::Accepting(Acceptor::default(), terms.clone()))
+    }
+
+    /// As the client of a backend known as `name`; `output` gets the ClientHello.
+    ///
+    /// # Errors
+    /// When rustls cannot begin.
+    pub fn client(
+        terms: &BackTerms,
+        name: ServerName<'static>,
+        output: &mut Vec<u8>,
+    ) -> Result<Self, TlsError> {
+        let connection = ClientConnection::new(Arc::clone(&terms.config), name)
+            .map_err(TlsError::Handshake)?;
+        let mut connection = Connection::from(connection);
+        drain(&mut connection, output)?;
+        Ok(Self::new(State::Running(connection)))
+    }
+
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            header: [0; HEADER_LEN],
+            header_have: 0,
+            payload_left: 0,
+            total: 0,
+            secrets: Captured::default(),
+            sni: None,
+        }
+    }
+
+    /// Takes what came from the peer; `output` gets what shall be sent. On an error an alert may be in
+    /// `output`, to be sent before the end.
+    ///
+    /// # Errors
+    /// The handshake has failed, and this value with it.
+    pub fn step(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, TlsError> {
+        let result = self.advance(input, output);
+        if let Err(error) = &result {
+            if let Some(alert) = error.alert() {
+                output.extend_from_slice(&alert.plain_record(super::alert::Level::Fatal));
+            }
+            self.state = State::Ended;
+        }
+        result
+    }
+
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, TlsError> {
+        let mut consumed = 0;
+        while consumed < input.len() {
+            let rest = &input[consumed..];
+            let part = if self.header_have < HEADER_LEN {
+                let part = rest.len().min(HEADER_LEN - self.header_have);
+                self.header[self.header_have..][..part].copy_from_slice(&rest[..part]);
+                self.header_have += part;
+                if self.header_have == HEADER_LEN {
+                    self.payload_left = self.checked_payload()?;
+                }
+                part
+            } else {
+                let part = rest.len().min(self.payload_left);
+                self.payload_left -= part;
+                part
+            };
+            self.total += part;
+            if self.total > HANDSHAKE_BYTES_MAX {
+                return Err(TlsError::HandshakeTooLong);
+            }
+            self.hand_over(&rest[..part])?;
+            consumed += part;
+            if self.header_have == HEADER_LEN && self.payload_left == 0 {
+                self.header_have = 0;
+                if self.process(output)? {
+                    return Ok(Progress::Done { consumed });
+                }
+            }
+        }
+        Ok(Progress::NeedMore)
+    }
+
+    /// Refuses by its header what cannot be part of a handshake.
+    fn checked_payload(&self) -> Result<usize, TlsError> {
+        let Some(header) = Header::parse(&self.header) else {
+            return Err(TlsError::Internal("header"));
+        };
+        let first = self.total < HEADER_LEN;
+        match ContentType::from_u8(header.content_type) {
+            None => return Err(TlsError::NotTls("the first bytes are no TLS record")),
+            Some(_) if header.major != 3 => {
+                return Err(TlsError::NotTls("the first bytes are no TLS record"));
+            }
+            Some(ContentType::Handshake | ContentType::Alert) => {}
+            Some(_) if first => return Err(TlsError::UnexpectedMessage("no ClientHello")),
+            Some(_) => {}
+        }
+        if header.payload > TLS12_PAYLOAD_MAX {
+            return Err(TlsError::RecordOverflow);
+        }
+        if header.payload == 0 && header.content_type != ContentType::ApplicationData as u8 {
+            return Err(TlsError::UnexpectedMessage("an empty record in the handshake"));
+        }
+        Ok(header.payload)
+    }
+
+    /// Copies bytes into rustls' own buffer.
+    fn hand_over(&mut self, mut bytes: &[u8]) -> Result<(), TlsError> {
+        while !bytes.is_empty() {
+            let read = match &mut self.state {
+                State::Accepting(acceptor, _) => acceptor.read_tls(&mut bytes),
+                State::Running(connection) => connection.read_tls(&mut bytes),
+                State::Ended => return Err(TlsError::Internal("a handshake that has failed")),
+            };
+            match read {
+                Ok(0) | Err(_) => return Err(TlsError::HandshakeTooLong),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets rustls work on the record that is now whole. True: established.
+    fn process(&mut self, output: &mut Vec<u8>) -> Result<bool, TlsError> {
+        match &mut self.state {
+            State::Accepting(acceptor, _) => match acceptor.accept() {
+                Ok(None) => return Ok(false),
+                Ok(Some(accepted)) => self.accepted(accepted, output)?,
+                Err((error, mut alert)) => {
+                    // Writing to a Vec cannot fail.
+                    let _ = alert.write_all(output);
+                    return Err(TlsError::Handshake(error));
+                }
+            },
+            State::Running(connection) => {
+                let processed = connection.process_new_packets();
+                self.secrets.drain();
+                drain(connection, output)?;
+                let state = processed.map_err(TlsError::Handshake)?;
+                if state.peer_has_closed() {
+                    return Err(TlsError::UnexpectedMessage("close_notify in the handshake"));
+                }
+            }
+            State::Ended => return Err(TlsError::Internal("a handshake that has failed")),
+        }
+        let State::Running(connection) = &self.state else {
+            return Ok(false);
+        };
+        Ok(!connection.is_handshaking() && !connection.wants_write())
+    }
+
+    /// The ClientHello is whole: choose by it, and answer.
+    fn accepted(&mut self, accepted: Accepted, output: &mut Vec<u8>) -> Result<(), TlsError> {
+        let State::Accepting(_, terms) = std::mem::replace(&mut self.state, State::Ended) else {
+            return Err(TlsError::Internal("not accepting"));
+        };
+        let name = accepted.client_hello().server_name().map(Box::from);
+        if terms.sni_strict
+            && let Some(name) = &name
+            && terms.certificates.covering(name).is_none()
+        {
+            return Err(TlsError::UnknownName);
+        }
+        self.sni = name;
+        match accepted.into_connection(Arc::clone(&terms.config)) {
+            Ok(connection) => {
+                self.secrets.drain();
+                let mut connection = Connection::from(connection);
+                drain(&mut connection, output)?;
+                self.state = State::Running(connection);
+                Ok(())
+            }
+            Err((error, mut alert)) => {
+                self.secrets.drain();
+                let _ = alert.write_all(output);
+                Err(TlsError::Handshake(error))
+            }
+        }
+    }
+
+    /// After [`Progress::Done`]: the record layer, and rustls' state is freed.
+    ///
+    /// # Errors
+    /// When rustls will not part with the secrets; it does so for the configurations that [`Terms`] makes.
+    pub fn finish(self) -> Result<Established, TlsError> {
+        let State::Running(connection) = self.state else {
+            return Err(TlsError::Internal("the handshake is not complete"));
+        };
+        let suite = connection
+            .negotiated_cipher_suite()
+            .ok_or(TlsError::Internal("no suite after the handshake"))?;
+        let peer = match &connection {
+            Connection::Client(_) => Peer::Server,
+            Connection::Server(_) => Peer::Client,
+        };
+        let facts = TlsFacts {
+            sni: self.sni,
+            alpn: connection.alpn_protocol().map(Box::from),
+            version: match connection.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                _ => "TLSv1.2",
+            },
+            suite: suite.suite().as_str().unwrap_or("unknown"),
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        };
+        let extracted =
+            connection.dangerous_extract_secrets().map_err(TlsError::Handshake)?;
+        let records = match suite {
+            SupportedCipherSuite::Tls13(suite) => {
+                const LOST: TlsError = TlsError::Internal("a traffic secret was not captured");
+                let client = self.secrets.client.ok_or(LOST)?;
+                let server = self.secrets.server.ok_or(LOST)?;
+                let (receive, send) = match peer {
+                    Peer::Client => (client, server),
+                    Peer::Server => (server, client),
+                };
+                let receive = Keys::new(extracted.rx, Some((receive, suite)))?;
+                let send = Keys::new(extracted.tx, Some((send, suite)))?;
+                RecordLayer::new(Protection::Tls13, peer, receive, send)
+            }
+            SupportedCipherSuite::Tls12(_) => {
+                let receive = Keys::new(extracted.rx, None)?;
+                let send = Keys::new(extracted.tx, None)?;
+                RecordLayer::new(Protection::tls12(send.aead()), peer, receive, send)
+            }
+        };
+        Ok(Established { facts, records })
+    }
+}
+
+/// Moves what rustls wants to send into `output`.
+fn drain(connection: &mut Connection, output: &mut Vec<u8>) -> Result<(), TlsError> {
+    while connection.wants_write() {
+        let written: io::Result<usize> = connection.write_tls(output);
+        written.map_err(|_| TlsError::Internal("rustls' output"))?;
+    }
+    Ok(())
+}
+
+/// The secrets that later key updates start from (RFC 8446 section 7.2).
+#[derive(Default)]
+struct Captured {
+    client: Option<TrafficSecret>,
+    server: Option<TrafficSecret>,
+}
+
+thread_local! {
+    /// Filled while rustls processes a record and emptied right after, on the same thread.
+    static CAPTURED: RefCell<Captured> = RefCell::default();
+}
+
+impl Captured {
+    fn drain(&mut self) {
+        CAPTURED.with_borrow_mut(|captured| {
+            if let Some(secret) = captured.client.take() {
+                self.client = Some(secret);
+            }
+            if let Some(secret) = captured.server.take() {
+                self.server = Some(secret);
+            }
+        });
+    }
+}
+
+/// A key log that logs nothing: rustls offers the traffic secrets nowhere else.
+#[derive(Debug)]
+pub(super) struct CaptureSecrets;
+
+impl KeyLog for CaptureSecrets {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        CAPTURED.with_borrow_mut(|captured| match label {
+            "CLIENT_TRAFFIC_SECRET_0" => captured.client = TrafficSecret::new(secret),
+            "SERVER_TRAFFIC_SECRET_0" => captured.server = TrafficSecret::new(secret),
+            _ => {}
+        });
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, "CLIENT_TRAFFIC_SECRET_0" | "SERVER_TRAFFIC_SECRET_0")
+    }
+}
+
+/// The name a backend is asked for and verified by; an IP address is one too.
+///
+/// # Errors
+/// When `host` is neither.
+pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(host.to_owned()).map_err(|e| format!("{host:?} is no server name: {e}"))
+}
+
+// `ServerConnection` reaches us inside `Connection`.
+const _: fn(ServerConnection) -> Connection = Connection::Server;

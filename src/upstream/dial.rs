@@ -1,0 +1,163 @@
+//! Connecting to a backend of an upstream.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, UnixStream};
+use tokio::time::timeout;
+
+use crate::endpoint::secure::{SecureError, secure};
+use crate::endpoint::{Endpoint, Socket};
+use crate::metrics::cells::BackendCells;
+use crate::pool::{Lease, Magazine};
+use crate::sys::socket::{Options, for_connect};
+use crate::tls::handshake::Handshake;
+
+use super::{Pick, Target, Upstream};
+
+/// Most backends of one upstream that one connection tries.
+pub const ATTEMPTS_MAX: usize = 64;
+
+/// How to connect.
+#[derive(Clone, Copy, Debug)]
+pub struct DialTerms {
+    /// Socket settings of the back.
+    pub options: Options,
+    /// For one attempt on one backend, all its addresses and its TLS handshake included. Zero: no limit of ours.
+    pub timeout: Duration,
+}
+
+/// A connected backend.
+pub struct Dialed {
+    /// Its endpoint.
+    pub endpoint: Endpoint,
+    /// Bytes that came behind its TLS handshake.
+    pub rest: Option<Lease>,
+    /// Which backend; keep it as long as the connection.
+    pub pick: Pick,
+}
+
+/// Why one attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The connection could not be made.
+    #[error("connect: {0}")]
+    Connect(io::Error),
+    /// It took too long.
+    #[error("no connection in time")]
+    Timeout,
+    /// The backend's TLS failed.
+    #[error("TLS: {0}")]
+    Tls(SecureError),
+    /// Its name has no address at present.
+    #[error("the name has no address")]
+    NoAddress,
+}
+
+impl DialError {
+    /// One word for the metric label `outcome`.
+    pub fn outcome(&self) -> &'static str {
+        match self {
+            Self::Connect(e) if e.kind() == io::ErrorKind::ConnectionRefused => "refused",
+            Self::Connect(_) => "error",
+            Self::Timeout => "timeout",
+            Self::Tls(_) => "tls_error",
+            Self::NoAddress => "no_address",
+        }
+    }
+}
+
+/// Connects to one of the backends: the best one, else the others in turn, each once.
+///
+/// # Errors
+/// The last attempt's, when all have failed.
+pub async fn dial(
+    upstream: &Arc<Upstream>,
+    terms: &DialTerms,
+    pool: &Magazine,
+    cells: &[BackendCells],
+) -> Result<Dialed, DialError> {
+    let mut tried = 0_u64;
+    let mut last = DialError::NoAddress;
+    for _ in 0..upstream.backends.len().min(ATTEMPTS_MAX) {
+        let Some(pick) = upstream.pick(tried) else {
+            break;
+        };
+        if pick.index() < 64 {
+            tried |= 1 << pick.index();
+        }
+        let attempt = connect(&pick.backend().target, &terms.options, pool);
+        let result = if terms.timeout.is_zero() {
+            attempt.await
+        } else {
+            timeout(terms.timeout, attempt).await.unwrap_or(Err(DialError::Timeout))
+        };
+        let count = |outcome: &str| {
+            if let Some(cells) = cells.get(pick.index()) {
+                cells.dials.count(outcome);
+            }
+        };
+        match result {
+            Ok((endpoint, rest)) => {
+                count("ok");
+                pick.welcome();
+                return Ok(Dialed { endpoint, rest, pick });
+            }
+            Err(error) => {
+                count(error.outcome());
+                pick.shun();
+                tracing::warn!(
+                    upstream = %upstream.name,
+                    backend = %pick.backend().name,
+                    %error,
+                    "backend cannot be connected to"
+                );
+                last = error;
+            }
+        }
+    }
+    Err(last)
+}
+
+async fn connect(
+    target: &Target,
+    options: &Options,
+    pool: &Magazine,
+) -> Result<(Endpoint, Option<Lease>), DialError> {
+    match target {
+        Target::Unix(path) => Ok((Endpoint::plain(unix(path).await?), None)),
+        Target::Tcp { addrs, tls } => {
+            let addrs = addrs.load_full();
+            let mut result = Err(DialError::NoAddress);
+            for addr in addrs.iter() {
+                result = tcp(*addr, options).await.map_err(DialError::Connect);
+                if result.is_ok() {
+                    break;
+                }
+            }
+            let socket = result?;
+            let Some((terms, name)) = tls else {
+                return Ok((Endpoint::plain(socket), None));
+            };
+            let mut hello = Vec::new();
+            let handshake = Handshake::client(terms, name.clone(), &mut hello)
+                .map_err(|e| DialError::Tls(e.into()))?;
+            let secured =
+                secure(&socket, handshake, hello, pool).await.map_err(DialError::Tls)?;
+            Ok((Endpoint::secured(socket, secured.established.records), secured.rest))
+        }
+    }
+}
+
+async fn unix(path: &Path) -> Result<Socket, DialError> {
+    UnixStream::connect(path).await.map(Socket::Unix).map_err(DialError::Connect)
+}
+
+async fn tcp(addr: SocketAddr, options: &Options) -> io::Result<Socket> {
+    let fd = for_connect(addr, options)?;
+    let socket = TcpSocket::from_std_stream(fd.into());
+    Ok(Socket::Tcp(socket.connect(addr).await?))
+}

@@ -1,0 +1,181 @@
+//! Named sets of backends, and connecting to them.
+
+pub mod dial;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use rustls_pki_types::ServerName;
+
+use crate::tls::terms::BackTerms;
+
+/// How long a backend that could not be connected to is tried last.
+const SHUN: Duration = Duration::from_secs(5);
+
+/// A named set of backends.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name in the settings; a metric label.
+    pub name: String,
+    /// At least one.
+    pub backends: Vec<Backend>,
+    /// Where the next choice among equals starts.
+    turn: AtomicUsize,
+    epoch: Instant,
+}
+
+/// One server address.
+#[derive(Debug)]
+pub struct Backend {
+    /// As written in the settings; a metric label.
+    pub name: String,
+    /// How it is reached.
+    pub target: Target,
+    /// Connections that it has from us now.
+    active: AtomicUsize,
+    /// Milliseconds of the upstream's clock until which it is tried last.
+    shunned_until_ms: AtomicU64,
+}
+
+/// How a backend is reached.
+pub enum Target {
+    /// TCP, plain or with TLS on it.
+    Tcp {
+        /// Present addresses, in the order in which they are tried. Replaced when its name resolves anew.
+        addrs: ArcSwap<Vec<SocketAddr>>,
+        /// With it, TLS.
+        tls: Option<(BackTerms, ServerName<'static>)>,
+    },
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { addrs, tls } => {
+                f.debug_struct("Tcp").field("addrs", &addrs.load()).field("tls", &tls.is_some()).finish()
+            }
+            Self::Unix(path) => f.debug_tuple("Unix").field(path).finish(),
+        }
+    }
+}
+
+impl Backend {
+    /// A backend that has not been tried yet.
+    pub fn new(name: String, target: Target) -> Self {
+        Self {
+            name,
+            target,
+            active: AtomicUsize::new(0),
+            shunned_until_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Connections that it has from us now.
+    pub fn active(&self) -> usize {
+        self.active.load(Relaxed)
+    }
+}
+
+impl Upstream {
+    /// A set of backends, at least one.
+    pub fn new(name: String, backends: Vec<Backend>) -> Self {
+        Self { name, backends, turn: AtomicUsize::new(0), epoch: Instant::now() }
+    }
+
+    /// The backend to try next: of those not `tried`, first those not shunned, then the one with the fewest
+    /// connections, among equals the next in turn. It counts as connected until the [`Pick`] is dropped.
+    fn pick(self: &Arc<Self>, tried: u64) -> Option<Pick> {
+        let now = self.now_ms();
+        let count = self.backends.len();
+        let start = self.turn.fetch_add(1, Relaxed);
+        let best = (0..count)
+            .map(|step| (start + step) % count)
+            .filter(|at| *at >= 64 || tried & (1 << at) == 0)
+            .min_by_key(|at| {
+                let backend = &self.backends[*at];
+                (backend.shunned_until_ms.load(Relaxed) > now, backend.active())
+            })?;
+        self.backends[best].active.fetch_add(1, Relaxed);
+        Some(Pick { upstream: Arc::clone(self), at: best })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+}
+
+/// One backend chosen, counted as connected until dropped.
+#[derive(Debug)]
+pub struct Pick {
+    upstream: Arc<Upstream>,
+    at: usize,
+}
+
+impl Pick {
+    /// Which.
+    pub fn backend(&self) -> &Backend {
+        &self.upstream.backends[self.at]
+    }
+
+    /// Its index in the upstream.
+    pub fn index(&self) -> usize {
+        self.at
+    }
+
+    fn shun(&self) {
+        let until = self.upstream.now_ms() + SHUN.as_millis() as u64;
+        self.backend().shunned_until_ms.store(until, Relaxed);
+    }
+
+    fn welcome(&self) {
+        self.backend().shunned_until_ms.store(0, Relaxed);
+    }
+}
+
+impl Drop for Pick {
+    fn drop(&mut self) {
+        self.backend().active.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(count: usize) -> Arc<Upstream> {
+        let backend = |at| Backend::new(format!("b{at}"), Target::Unix(PathBuf::from("/nowhere")));
+        Arc::new(Upstream::new("u".to_owned(), (0..count).map(backend).collect()))
+    }
+
+    #[test]
+    fn equals_are_taken_in_turn_and_the_emptiest_first() {
+        let upstream = upstream(3);
+        let picks: Vec<_> = (0..6).filter_map(|_| upstream.pick(0)).collect();
+        let active = || upstream.backends.iter().map(Backend::active).collect::<Vec<_>>();
+        assert_eq!(active(), [2, 2, 2]);
+        let mut picks = picks;
+        picks.retain(|pick| pick.index() != 1);
+        assert_eq!(active(), [2, 0, 2]);
+        assert_eq!(upstream.pick(0).map(|pick| pick.index()), Some(1));
+    }
+
+    #[test]
+    fn a_shunned_backend_is_tried_last_and_none_twice() {
+        let upstream = upstream(2);
+        let first = upstream.pick(0).map(|pick| {
+            pick.shun();
+            pick.index()
+        });
+        let second = upstream.pick(0).map(|pick| pick.index());
+        assert_ne!(first, second);
+        let again = upstream.pick(1 << second.unwrap_or(0)).map(|pick| pick.index());
+        assert_eq!(again, first, "shunned, but the only one left");
+        assert!(upstream.pick(3).is_none());
+    }
+}
