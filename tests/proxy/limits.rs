@@ -218,7 +218,7 @@ async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
         assert!(after >= Duration::from_millis(500), "{after:?}");
         round_trip(&mut busy).await;
         vestibule
-            .metric_becomes("vestibule_sessions_ended_total", &[("outcome", "idle")], 1)
+            .metric_becomes("vestibule_sessions_ended_total", &[("outcome", "idle_timeout")], 1)
             .await;
         vestibule
             .metric_becomes("vestibule_connections", &[], 1)

@@ -11,8 +11,10 @@ use crate::support::pattern::Pattern;
 use crate::support::vestibule::{Setup, Vestibule};
 use crate::support::{End, read_exactly, read_tls, within};
 
-/// The smallest `--buffer-pool-size` that the program takes.
-const SMALLEST_POOL: &str = "128KiB";
+/// The smallest `--buffer-pool-size` that the program takes for two workers.
+const SMALLEST_POOL: &str = "640KiB";
+/// Connections of which each ties up a buffer, even a small one: more than that pool has.
+const STALLED: u64 = 60;
 
 async fn round_trip(client: &mut TlsClient) {
     client.write_all(b"there and back").await.unwrap();
@@ -102,7 +104,6 @@ async fn a_client_that_never_reads_still_sends_and_costs_a_bounded_number_of_buf
 
 /// With the smallest pool, many clients that each tie up a buffer, and an honest one.
 async fn honest_among_stalled(args: &[&str]) {
-    const STALLED: usize = 24;
     let pushing = PushBackend::start(50, 64 << 20, 0);
     let echo = EchoBackend::start();
     let vestibule = Setup::default()
@@ -161,7 +162,7 @@ async fn backends_that_never_read_do_not_starve_an_honest_client_either() {
             .await;
         // Each sends until nothing is taken any more.
         let mut senders = Vec::new();
-        for number in 0..24 {
+        for number in 0..STALLED {
             let mut client = Offer::default().connect(vestibule.addr()).await;
             senders.push(tokio::spawn(async move {
                 let _ = Pattern::new(number).write(&mut client, 64 << 20).await;
