@@ -1,5 +1,6 @@
 //! Vestibule, the TLS front door of chat services.
 
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod endpoint;

@@ -6,15 +6,22 @@
 //! one. What needs the outside world (certificates, host names, sockets) is checked by
 //! `control::build`, not here.
 
-// pub mod error;
-// pub mod file;
-// pub mod units;
+pub mod address;
+pub mod defaults;
+pub mod error;
+pub mod file;
+mod resolve;
+mod show;
+mod table;
+pub mod units;
+pub mod words;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-// pub use error::{ConfigError, Fault};
+pub use error::{ConfigError, Fault, Reason};
+pub use resolve::Machine;
 
 /// Index of a listener in [`Config::listeners`]; the value of the metric label `listener` is its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -203,17 +210,17 @@ pub enum MaxConnections {
 /// Deadlines. Zero is never, where the field says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From accept to the end of the TLS handshake.
+    /// From accept to the end of the TLS handshake. Zero: never.
     pub handshake: Duration,
-    /// For one attempt to connect to one backend, its TLS handshake included.
+    /// For one attempt to connect to one backend, its TLS handshake included. Zero: never.
     pub connect: Duration,
     /// Silence in both directions. Zero: never.
     pub idle: Duration,
-    /// Silence of a connection of which one direction has ended.
+    /// Silence of a connection of which one direction has ended. Zero: never.
     pub half_closed: Duration,
-    /// How long a connection may keep a buffer without progress while others wait for one.
+    /// How long a connection may keep a buffer without progress while others wait for one. Never zero.
     pub stall: Duration,
-    /// How long a drain waits for sessions to end.
+    /// How long a drain waits for sessions to end. Zero: until the last has.
     pub drain: Duration,
 }
 

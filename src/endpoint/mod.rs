@@ -24,12 +24,18 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint without TLS.
     pub fn plain(socket: Socket) -> Self {
-        Self { socket, records: None }
+        Self {
+            socket,
+            records: None,
+        }
     }
 
     /// An endpoint whose TLS handshake is over.
     pub fn secured(socket: Socket, records: RecordLayer) -> Self {
-        Self { socket, records: Some(Box::new(records)) }
+        Self {
+            socket,
+            records: Some(Box::new(records)),
+        }
     }
 
     /// The socket.
@@ -49,7 +55,16 @@ impl Endpoint {
             None => (None, None),
             Some(records) => (Some(&mut records.opener), Some(&mut records.sealer)),
         };
-        (Inbound { socket: &self.socket, opener }, Outbound { socket: &self.socket, sealer })
+        (
+            Inbound {
+                socket: &self.socket,
+                opener,
+            },
+            Outbound {
+                socket: &self.socket,
+                sealer,
+            },
+        )
     }
 }
 

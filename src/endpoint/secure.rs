@@ -72,7 +72,10 @@ pub async fn secure(
                     lease.take(consumed);
                     (!lease.unread().is_empty()).then_some(lease)
                 });
-                return Ok(Secured { established: handshake.finish()?, rest });
+                return Ok(Secured {
+                    established: handshake.finish()?,
+                    rest,
+                });
             }
             Some(Err(error)) => {
                 // The alert is a courtesy: the error that called for it is what counts.

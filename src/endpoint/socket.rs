@@ -87,7 +87,11 @@ impl Socket {
                 }
             };
             moved = Some(n);
-            if 0 < n && n < most { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if 0 < n && n < most {
+                Err(io::ErrorKind::WouldBlock.into())
+            } else {
+                Ok(())
+            }
         });
         match (moved, result) {
             (Some(n), _) => Ok(Some(n)),
@@ -117,7 +121,9 @@ impl Socket {
         most: usize,
     ) -> io::Result<Option<usize>> {
         let socket = SockRef::from(self);
-        self.attempt(Interest::READABLE, most, || (&*socket).read_vectored(slices))
+        self.attempt(Interest::READABLE, most, || {
+            (&*socket).read_vectored(slices)
+        })
     }
 
     /// Writes some of `bytes`, waiting until the kernel takes any.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::endpoint::secure::{abort, linger};
 use crate::endpoint::Endpoint;
+use crate::endpoint::secure::{abort, linger};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
 use crate::pool::{Lease, Magazine};
 use crate::relay::{End, Limits, Moved, Relay};
@@ -105,5 +105,9 @@ pub async fn serve(
             linger(front.socket()).await;
         }
     }
-    Report { end: RawEnd::Relayed(outcome.end), backend: Some(pick.index()), moved }
+    Report {
+        end: RawEnd::Relayed(outcome.end),
+        backend: Some(pick.index()),
+        moved,
+    }
 }

@@ -14,7 +14,10 @@ pub struct Words {
 
 impl Words {
     fn new(words: &'static [&'static str]) -> Self {
-        Self { words, counters: words.iter().map(|_| Counter::default()).collect() }
+        Self {
+            words,
+            counters: words.iter().map(|_| Counter::default()).collect(),
+        }
     }
 
     /// Counts one `word`; one that is not in the list counts as its last, `other`.
@@ -28,7 +31,10 @@ impl Words {
 
     /// Each word with its count.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        self.words.iter().zip(&self.counters).map(|(word, counter)| (*word, counter.get()))
+        self.words
+            .iter()
+            .zip(&self.counters)
+            .map(|(word, counter)| (*word, counter.get()))
     }
 }
 
@@ -83,7 +89,9 @@ pub struct BackendCells {
 
 impl Default for BackendCells {
     fn default() -> Self {
-        Self { dials: Words::new(names::DIALS) }
+        Self {
+            dials: Words::new(names::DIALS),
+        }
     }
 }
 

@@ -171,14 +171,32 @@ pub const OUTCOMES: &[&str] = &[
 ];
 
 /// Values of the label `outcome` of attempts to connect to a backend.
-pub const DIALS: &[&str] = &["ok", "no_address", "refused", "timeout", "tls_error", "error"];
+pub const DIALS: &[&str] = &[
+    "ok",
+    "no_address",
+    "refused",
+    "timeout",
+    "tls_error",
+    "error",
+];
 
 /// Values of the label `reason` of connections that were refused.
-pub const REFUSALS: &[&str] =
-    &["max_connections", "max_connections_per_ip", "no_address", "no_worker", "other"];
+pub const REFUSALS: &[&str] = &[
+    "max_connections",
+    "max_connections_per_ip",
+    "no_address",
+    "no_worker",
+    "other",
+];
 
 /// Values of the label `reason` of errors of accept(2).
-pub const ACCEPT_ERRORS: &[&str] = &["aborted", "memory", "process_files", "system_files", "other"];
+pub const ACCEPT_ERRORS: &[&str] = &[
+    "aborted",
+    "memory",
+    "process_files",
+    "system_files",
+    "other",
+];
 
 #[cfg(test)]
 mod tests {

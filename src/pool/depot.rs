@@ -91,7 +91,9 @@ impl Taken {
 
 impl std::fmt::Debug for Depot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Depot").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Depot")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -147,10 +149,17 @@ impl Depot {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waits += 1;
-        state.waiting.push_back(Waiter { ticket, waker: waker.clone() });
+        state.waiting.push_back(Waiter {
+            ticket,
+            waker: waker.clone(),
+        });
         self.pressure.store(true, Ordering::Relaxed);
         // Outside the lock: a waker may run code of another runtime.
-        let recalls: Vec<Waker> = state.magazines.iter().filter_map(|m| m.recall.clone()).collect();
+        let recalls: Vec<Waker> = state
+            .magazines
+            .iter()
+            .filter_map(|m| m.recall.clone())
+            .collect();
         drop(state);
         for recall in recalls {
             recall.wake();
@@ -215,7 +224,10 @@ impl Depot {
         };
         let mut wake = Vec::new();
         while !state.waiting.is_empty() {
-            let Some(slot) = first.take().or_else(|| self.take(&mut state, Size::Small).map(Taken::slot)) else {
+            let Some(slot) = first
+                .take()
+                .or_else(|| self.take(&mut state, Size::Small).map(Taken::slot))
+            else {
                 break;
             };
             let Some(waiter) = state.waiting.pop_front() else {
@@ -257,7 +269,8 @@ impl Depot {
     }
 
     fn note_pressure(&self, state: &State) {
-        self.pressure.store(!state.waiting.is_empty(), Ordering::Relaxed);
+        self.pressure
+            .store(!state.waiting.is_empty(), Ordering::Relaxed);
     }
 
     /// Makes a magazine known. `leased` is its own count of bytes held through leases.
@@ -265,7 +278,11 @@ impl Depot {
         let mut state = self.lock();
         let id = state.next_magazine;
         state.next_magazine += 1;
-        state.magazines.push(Known { id, leased, recall: None });
+        state.magazines.push(Known {
+            id,
+            leased,
+            recall: None,
+        });
         id
     }
 
@@ -292,7 +309,11 @@ impl Depot {
             pooled: self.settings.pooled,
             limit_bytes: self.settings.limit,
             allocated_bytes: state.allocated,
-            leased_bytes: state.magazines.iter().map(|m| m.leased.load(Ordering::Relaxed)).sum(),
+            leased_bytes: state
+                .magazines
+                .iter()
+                .map(|m| m.leased.load(Ordering::Relaxed))
+                .sum(),
             allocations: state.allocations,
             waits: state.waits,
             waiting: state.waiting.len(),
@@ -301,6 +322,8 @@ impl Depot {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under this lock would be a fault of this file alone, and every step leaves the state whole.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -30,7 +30,10 @@ impl Drop for Lease {
 
 impl Lease {
     pub(super) fn new(slot: Box<Slot>, home: Rc<Inner>) -> Self {
-        Self { slot: Some(slot), home }
+        Self {
+            slot: Some(slot),
+            home,
+        }
     }
 
     #[inline]

@@ -65,7 +65,10 @@ impl Magazine {
         if size == Size::Large && !self.inner.depot.has_large() {
             return None;
         }
-        let slot = self.inner.hoarded(size).or_else(|| self.inner.depot.try_take(size))?;
+        let slot = self
+            .inner
+            .hoarded(size)
+            .or_else(|| self.inner.depot.try_take(size))?;
         Some(self.inner.lend(slot))
     }
 

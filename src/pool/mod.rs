@@ -38,7 +38,8 @@ pub use depot::PoolStats;
 pub use lease::Lease;
 pub use magazine::{Magazine, Wait};
 pub use slot::{
-    HEADROOM, PLAIN_MAX, READY_MAX, RECORD_WIRE_MAX, SMALL_LEN, STRIDE, Size, Slot, TAILROOM, large_len,
+    HEADROOM, PLAIN_MAX, READY_MAX, RECORD_WIRE_MAX, SMALL_LEN, STRIDE, Size, Slot, TAILROOM,
+    large_len,
 };
 
 /// How the pool is made.

@@ -134,7 +134,10 @@ impl Half {
 
     /// Whether it ended because somebody broke the protocol, and only an alert is left to say.
     pub(super) fn faulted(&self) -> bool {
-        matches!(self.ended.as_deref(), Some(Ended::SourceTls(_) | Ended::SinkTls(_)))
+        matches!(
+            self.ended.as_deref(),
+            Some(Ended::SourceTls(_) | Ended::SinkTls(_))
+        )
     }
 
     /// Whether this direction is over.
@@ -144,7 +147,10 @@ impl Half {
 
     /// Whether the source's TCP stream is known to be at its end.
     pub(super) fn source_ended(&self) -> bool {
-        matches!(self.ended.as_deref(), Some(Ended::SourceTruncated | Ended::SourceGone(_)))
+        matches!(
+            self.ended.as_deref(),
+            Some(Ended::SourceTruncated | Ended::SourceGone(_))
+        )
     }
 
     /// Whether the source ended without saying so.
@@ -187,7 +193,8 @@ impl Half {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
                 if let Err(error) = result {
-                    self.ended.get_or_insert_with(|| Box::new(Ended::SinkGone(error)));
+                    self.ended
+                        .get_or_insert_with(|| Box::new(Ended::SinkGone(error)));
                 }
                 self.phase = Phase::Done;
                 self.lease = None;
@@ -263,7 +270,11 @@ impl Half {
                 return Poll::Ready(sink.socket.shutdown_write());
             }
             // 5. Nothing is held, or the first part of a record. Read on, if the sink takes bytes at all.
-            if self.lease.as_ref().is_some_and(|lease| lease.unread().is_empty()) {
+            if self
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.unread().is_empty())
+            {
                 self.lease = None;
             }
             ready!(sink.socket.poll_write_ready(cx))?;
@@ -290,14 +301,21 @@ impl Half {
     fn next_note(&mut self, sealer: &mut Sealer, tell: &mut Control) -> Option<Note> {
         let mut bytes = [0; 48];
         let (range, fatal) = if let Some((level, alert)) = tell.alert.take() {
-            (sealer.alert(level, alert, &mut bytes, 0), level == Level::Fatal)
+            (
+                sealer.alert(level, alert, &mut bytes, 0),
+                level == Level::Fatal,
+            )
         } else {
             tell.key_update = false;
             tell.updates_sent += 1;
             (sealer.key_update(&mut bytes, 0), false)
         };
         match range {
-            Ok(range) => Some(Note { bytes, range, fatal }),
+            Ok(range) => Some(Note {
+                bytes,
+                range,
+                fatal,
+            }),
             Err(error) => {
                 // The key is used up (TLS 1.2): the end, and no alert can be sealed either.
                 self.end(Ended::SinkTls(error));
@@ -310,7 +328,11 @@ impl Half {
     fn poll_room(&mut self, cx: &mut Context<'_>, pool: &Magazine) -> Poll<()> {
         match &mut self.lease {
             None => {
-                let large = if self.busy { pool.try_lease(Size::Large) } else { None };
+                let large = if self.busy {
+                    pool.try_lease(Size::Large)
+                } else {
+                    None
+                };
                 self.lease = Some(match large {
                     Some(lease) => lease,
                     None => ready!(pool.poll_lease(cx, &mut self.wait)),
@@ -360,7 +382,11 @@ impl Half {
         };
         if n == 0 {
             // A record that was begun is lost with it; what was whole before it is written already.
-            return Err(if secure { Ended::SourceTruncated } else { Ended::Clean });
+            return Err(if secure {
+                Ended::SourceTruncated
+            } else {
+                Ended::Clean
+            });
         }
         self.busy = n == asked || (self.busy && n > PLAIN_MAX);
         if !secure {
@@ -414,7 +440,10 @@ impl Half {
                     return; // once what is ready is written there is room
                 }
             }
-            let opened = opener.open(&mut open_key, &mut lease.bytes_mut()[unread.start..record_end]);
+            let opened = opener.open(
+                &mut open_key,
+                &mut lease.bytes_mut()[unread.start..record_end],
+            );
             lease.take(len);
             match opened {
                 Ok(Opened::Data(plain)) => {
@@ -470,12 +499,18 @@ fn read_cells(
     let mut most = 0;
     let mut cells = 0;
     let count = limits.large_records.min(READY_MAX);
-    for (slice, cell) in slices.iter_mut().zip(lease.bytes_mut().chunks_exact_mut(STRIDE).take(count)) {
+    for (slice, cell) in slices
+        .iter_mut()
+        .zip(lease.bytes_mut().chunks_exact_mut(STRIDE).take(count))
+    {
         *slice = IoSliceMut::new(&mut cell[HEADROOM..HEADROOM + PLAIN_MAX]);
         most += PLAIN_MAX;
         cells += 1;
     }
-    (most, source.socket.try_read_vectored(&mut slices[..cells], most))
+    (
+        most,
+        source.socket.try_read_vectored(&mut slices[..cells], most),
+    )
 }
 
 /// Seals what a read has put into the cells.

@@ -154,12 +154,18 @@ impl Relay {
 
     /// What has moved so far.
     pub fn moved(&self) -> Moved {
-        Moved { up: self.up.payload(), down: self.down.payload() }
+        Moved {
+            up: self.up.payload(),
+            down: self.down.payload(),
+        }
     }
 
     /// Key updates that were received from and sent to the client.
     pub fn key_updates(&self) -> (u32, u32) {
-        (self.front_control.updates_received, self.front_control.updates_sent)
+        (
+            self.front_control.updates_received,
+            self.front_control.updates_sent,
+        )
     }
 
     /// The endpoints, to close them. Leases are given back.
@@ -172,15 +178,26 @@ impl Relay {
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let (front_in, front_out) = self.front.split();
         let (back_in, back_out) = self.back.split();
-        let with = Shared { pool: &self.pool, limits: &self.limits };
+        let with = Shared {
+            pool: &self.pool,
+            limits: &self.limits,
+        };
         let tell = (&mut self.front_control, &mut self.back_control);
-        let up = self.up.poll(cx, front_in, back_out, tell, with, &self.cells.up_bytes);
+        let up = self
+            .up
+            .poll(cx, front_in, back_out, tell, with, &self.cells.up_bytes);
         if up.is_ready() && self.up.truncated() && self.limits.abort_on_truncation {
             return Poll::Ready(self.outcome());
         }
         let tell = (&mut self.back_control, &mut self.front_control);
-        let down = self.down.poll(cx, back_in, front_out, tell, with, &self.cells.down_bytes);
-        if up.is_ready() && down.is_ready() { Poll::Ready(self.outcome()) } else { Poll::Pending }
+        let down = self
+            .down
+            .poll(cx, back_in, front_out, tell, with, &self.cells.down_bytes);
+        if up.is_ready() && down.is_ready() {
+            Poll::Ready(self.outcome())
+        } else {
+            Poll::Pending
+        }
     }
 
     fn outcome(&mut self) -> Outcome {
@@ -198,7 +215,11 @@ impl Relay {
             (_, Some(Ended::SourceTruncated)) => End::BackendTruncated,
             _ => End::Closed,
         };
-        Outcome { end, abort_back, front_ended }
+        Outcome {
+            end,
+            abort_back,
+            front_ended,
+        }
     }
 }
 
@@ -210,14 +231,25 @@ impl Future for Relay {
         if let Poll::Ready(outcome) = this.advance(cx) {
             return Poll::Ready(outcome);
         }
-        let Self { up, down, watch, pool, limits, .. } = &mut *this;
+        let Self {
+            up,
+            down,
+            watch,
+            pool,
+            limits,
+            ..
+        } = &mut *this;
         match watch.poll(cx, up, down, pool, limits) {
             Poll::Pending => Poll::Pending,
             // The fault says more than the deadline that its alert has missed.
             Poll::Ready(_) if up.faulted() || down.faulted() => Poll::Ready(this.outcome()),
             Poll::Ready(end) => {
                 let front_ended = up.source_ended();
-                Poll::Ready(Outcome { end, abort_back: false, front_ended })
+                Poll::Ready(Outcome {
+                    end,
+                    abort_back: false,
+                    front_ended,
+                })
             }
         }
     }

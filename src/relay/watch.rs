@@ -49,7 +49,11 @@ struct Seen {
 
 impl Seen {
     fn look(half: &Half, now: Instant) -> Self {
-        Self { moved: half.moved(), since: now, held: half.holding().then_some(now) }
+        Self {
+            moved: half.moved(),
+            since: now,
+            held: half.holding().then_some(now),
+        }
     }
 
     fn update(&mut self, half: &Half, now: Instant) {
@@ -153,7 +157,10 @@ fn shortest(up: &Half, down: &Half, limits: &Limits) -> Option<Duration> {
         }
     };
     consider(up.holding() || down.holding(), limits.stall);
-    consider((up.done() || down.done()) && !limits.half_closed.is_zero(), limits.half_closed);
+    consider(
+        (up.done() || down.done()) && !limits.half_closed.is_zero(),
+        limits.half_closed,
+    );
     consider(up.faulted() || down.faulted(), FAREWELL);
     shortest
 }

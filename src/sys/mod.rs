@@ -1,3 +1,6 @@
-//! The operating system: sockets and limits. The only module that may hold unsafe code.
+//! What the operating system knows and can do: the only floor that asks it directly, and the only one that may hold
+//! unsafe code.
 
+pub mod files;
+pub mod limits;
 pub mod socket;

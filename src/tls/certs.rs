@@ -35,7 +35,9 @@ pub enum CertError {
     #[error("cannot be parsed: {0}; write the PEM file again from its source")]
     Parse(String),
     /// A kind of key that TLS here does not know.
-    #[error("has a key that cannot be used: {0}; use ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519")]
+    #[error(
+        "has a key that cannot be used: {0}; use ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519"
+    )]
     Key(rustls::Error),
     /// The key belongs to another certificate.
     #[error("does not belong to the certificate; name the key that the certificate was made for")]
@@ -101,7 +103,12 @@ impl Pair {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(key_error(CertError::Mismatch)),
         }
-        Ok(Self { certified: Arc::new(certified), names, not_before, not_after })
+        Ok(Self {
+            certified: Arc::new(certified),
+            names,
+            not_before,
+            not_after,
+        })
     }
 }
 
@@ -109,7 +116,9 @@ impl Pair {
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertError> {
     let file = File::open(path).map_err(CertError::Read)?;
     let mut bytes = Zeroizing::new(Vec::new());
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(CertError::Read)?;
+    file.take(PEM_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(CertError::Read)?;
     if bytes.len() as u64 > PEM_BYTES_MAX {
         return Err(CertError::TooLarge);
     }
@@ -121,7 +130,9 @@ fn facts(leaf: &CertificateDer<'_>) -> Result<(Vec<String>, i64, i64), CertError
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let (_, parsed) =
         X509Certificate::from_der(leaf).map_err(|e| CertError::Parse(e.to_string()))?;
-    let san = parsed.subject_alternative_name().map_err(|e| CertError::Parse(e.to_string()))?;
+    let san = parsed
+        .subject_alternative_name()
+        .map_err(|e| CertError::Parse(e.to_string()))?;
     let names = san.map_or_else(Vec::new, |san| {
         san.value
             .general_names
@@ -133,7 +144,11 @@ fn facts(leaf: &CertificateDer<'_>) -> Result<(Vec<String>, i64, i64), CertError
             .collect()
     });
     let validity = parsed.validity();
-    Ok((names, validity.not_before.timestamp(), validity.not_after.timestamp()))
+    Ok((
+        names,
+        validity.not_before.timestamp(),
+        validity.not_after.timestamp(),
+    ))
 }
 
 /// The store: exact name, else wildcard of one label (RFC 6125 section 6.4.3), else the first pair.
@@ -161,7 +176,11 @@ impl Certificates {
                 };
             }
         }
-        Some(Self { pairs, exact, wildcard })
+        Some(Self {
+            pairs,
+            exact,
+            wildcard,
+        })
     }
 
     /// All of them, the default first.
@@ -242,8 +261,14 @@ mod tests {
         let cert = made.cert.pem();
         let key = made.signing_key.serialize_pem();
         let swapped = Pair::from_pem(key.as_bytes(), cert.as_bytes()).unwrap_err();
-        assert!(matches!(swapped, (Which::Cert, CertError::NoCertificate)), "{swapped:?}");
+        assert!(
+            matches!(swapped, (Which::Cert, CertError::NoCertificate)),
+            "{swapped:?}"
+        );
         let no_key = Pair::from_pem(cert.as_bytes(), cert.as_bytes()).unwrap_err();
-        assert!(matches!(no_key, (Which::Key, CertError::NoKey)), "{no_key:?}");
+        assert!(
+            matches!(no_key, (Which::Key, CertError::NoKey)),
+            "{no_key:?}"
+        );
     }
 }

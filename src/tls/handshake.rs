@@ -16,9 +16,7 @@ use std::sync::Arc;
 use rustls::client::ClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::{Accepted, Acceptor, ServerConnection};
-use rustls::{
-    Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite,
-};
+use rustls::{Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite};
 
 use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
 
@@ -101,8 +99,8 @@ impl Handshake {
         name: ServerName<'static>,
         output: &mut Vec<u8>,
     ) -> Result<Self, TlsError> {
-        let connection = ClientConnection::new(Arc::clone(&terms.config), name)
-            .map_err(TlsError::Handshake)?;
+        let connection =
+            ClientConnection::new(Arc::clone(&terms.config), name).map_err(TlsError::Handshake)?;
         let mut connection = Connection::from(connection);
         drain(&mut connection, output)?;
         Ok(Self::new(State::Running(connection)))
@@ -188,7 +186,9 @@ impl Handshake {
             return Err(TlsError::RecordOverflow);
         }
         if header.payload == 0 && header.content_type != ContentType::ApplicationData as u8 {
-            return Err(TlsError::UnexpectedMessage("an empty record in the handshake"));
+            return Err(TlsError::UnexpectedMessage(
+                "an empty record in the handshake",
+            ));
         }
         Ok(header.payload)
     }
@@ -292,8 +292,9 @@ impl Handshake {
             suite: suite.suite().as_str().unwrap_or("unknown"),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         };
-        let extracted =
-            connection.dangerous_extract_secrets().map_err(TlsError::Handshake)?;
+        let extracted = connection
+            .dangerous_extract_secrets()
+            .map_err(TlsError::Handshake)?;
         let records = match suite {
             SupportedCipherSuite::Tls13(suite) => {
                 const LOST: TlsError = TlsError::Internal("a traffic secret was not captured");

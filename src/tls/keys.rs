@@ -60,7 +60,10 @@ static USE_RING: LazyLock<bool> = LazyLock::new(|| {
 });
 
 /// An expanded AEAD key, for one burst of records.
-#[allow(clippy::large_enum_variant, reason = "lives on the stack for one burst; a box would be an allocation")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "lives on the stack for one burst; a box would be an allocation"
+)]
 pub enum Cipher {
     /// ring's.
     Ring(ring::aead::LessSafeKey),
@@ -137,7 +140,10 @@ impl TrafficSecret {
     pub fn new(secret: &[u8]) -> Option<Self> {
         let mut bytes = [0; 48];
         bytes.get_mut(..secret.len())?.copy_from_slice(secret);
-        Some(Self { bytes, len: secret.len() as u8 })
+        Some(Self {
+            bytes,
+            len: secret.len() as u8,
+        })
     }
 
     fn as_slice(&self) -> &[u8] {
@@ -212,7 +218,9 @@ impl Keys {
         const BAD: TlsError = TlsError::Internal("key refused by the AEAD");
         let key = &self.key[..self.aead.key_len()];
         if *USE_RING {
-            use ring::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey};
+            use ring::aead::{
+                AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305, LessSafeKey, UnboundKey,
+            };
             let algorithm = match self.aead {
                 Aead::Aes128Gcm => &AES_128_GCM,
                 Aead::Aes256Gcm => &AES_256_GCM,
@@ -274,7 +282,10 @@ impl Keys {
         let hkdf = update.suite.hkdf_provider;
         let expander = hkdf.expander_for_okm(&OkmBlock::new(update.secret.as_slice()));
         let len = usize::from(update.secret.len);
-        let mut next = TrafficSecret { bytes: [0; 48], len: len as u8 };
+        let mut next = TrafficSecret {
+            bytes: [0; 48],
+            len: len as u8,
+        };
         expand_label(&*expander, b"traffic upd", &mut next.bytes[..len]).ok_or(BAD)?;
         update.secret = next;
         let expander = hkdf.expander_for_okm(&OkmBlock::new(update.secret.as_slice()));
@@ -303,5 +314,7 @@ fn expand_label(expander: &dyn HkdfExpander, label: &[u8], out: &mut [u8]) -> Op
     const PREFIX: &[u8] = b"tls13 ";
     let len = u16::try_from(out.len()).ok()?.to_be_bytes();
     let label_len = [u8::try_from(PREFIX.len() + label.len()).ok()?];
-    expander.expand_slice(&[&len, &label_len, PREFIX, label, &[0]], out).ok()
+    expander
+        .expand_slice(&[&len, &label_len, PREFIX, label, &[0]], out)
+        .ok()
 }

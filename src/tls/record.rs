@@ -94,7 +94,10 @@ impl RecordLayer {
                 fruitless: 0,
                 handshake: PostHandshake::default(),
             },
-            sealer: Sealer { keys: send, protection },
+            sealer: Sealer {
+                keys: send,
+                protection,
+            },
         }
     }
 }
@@ -195,7 +198,9 @@ impl Opener {
         match content_type {
             ContentType::ApplicationData if !plain.is_empty() => {
                 if self.handshake.in_progress() {
-                    return Err(TlsError::UnexpectedMessage("data inside a handshake message"));
+                    return Err(TlsError::UnexpectedMessage(
+                        "data inside a handshake message",
+                    ));
                 }
                 self.fruitless = 0;
                 return Ok(Opened::Data(plain));
@@ -213,11 +218,15 @@ impl Opener {
                 return self.post_handshake(cipher, plain, record);
             }
             ContentType::ChangeCipherSpec => {
-                return Err(TlsError::UnexpectedMessage("ChangeCipherSpec after Finished"));
+                return Err(TlsError::UnexpectedMessage(
+                    "ChangeCipherSpec after Finished",
+                ));
             }
         }
         if self.handshake.in_progress() {
-            return Err(TlsError::UnexpectedMessage("data inside a handshake message"));
+            return Err(TlsError::UnexpectedMessage(
+                "data inside a handshake message",
+            ));
         }
         self.count_fruitless()?;
         Ok(Opened::Nothing)
@@ -355,9 +364,13 @@ impl Opener {
                 }
                 if !last {
                     // The key changes behind it, so it must end its record (RFC 8446 section 5.1).
-                    return Err(TlsError::UnexpectedMessage("a KeyUpdate that does not end its record"));
+                    return Err(TlsError::UnexpectedMessage(
+                        "a KeyUpdate that does not end its record",
+                    ));
                 }
-                Message::KeyUpdate { reply: request == 1 }
+                Message::KeyUpdate {
+                    reply: request == 1,
+                }
             }
             (NEW_SESSION_TICKET, Peer::Server) if tls13 => {
                 let &[_, a, b, c] = head else {
@@ -373,7 +386,11 @@ impl Opener {
                 state.skip = u32::from_be_bytes([0, a, b, c]);
                 Message::Renegotiation
             }
-            _ => return Err(TlsError::UnexpectedMessage("a handshake message of this type")),
+            _ => {
+                return Err(TlsError::UnexpectedMessage(
+                    "a handshake message of this type",
+                ));
+            }
         };
         state.have = 0;
         Ok(Some(message))
@@ -478,7 +495,10 @@ impl Sealer {
         if len > PLAIN_MAX {
             return Err(TlsError::Internal("more plaintext than a record holds"));
         }
-        let start = plain.start.checked_sub(self.protection.head_len()).ok_or(NO_ROOM)?;
+        let start = plain
+            .start
+            .checked_sub(self.protection.head_len())
+            .ok_or(NO_ROOM)?;
         let range = start..plain.end + self.protection.tail_len();
         let record = buffer.get_mut(range.clone()).ok_or(NO_ROOM)?;
         let payload = record.len() - HEADER_LEN;

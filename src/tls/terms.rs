@@ -59,7 +59,11 @@ impl Terms {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(CaptureSecrets);
-        Ok(Self { config: Arc::new(config), certificates, sni_strict })
+        Ok(Self {
+            config: Arc::new(config),
+            certificates,
+            sni_strict,
+        })
     }
 
     /// The certificates behind it.
@@ -78,10 +82,14 @@ pub struct BackTerms {
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file cannot be read or parsed.
-    #[error("cannot be used: {0}; name a PEM file with the backend's certificate or its authority's")]
+    #[error(
+        "cannot be used: {0}; name a PEM file with the backend's certificate or its authority's"
+    )]
     File(String),
     /// No certificate in it.
-    #[error("has no PEM certificate (BEGIN CERTIFICATE); name the backend's certificate or its authority's")]
+    #[error(
+        "has no PEM certificate (BEGIN CERTIFICATE); name the backend's certificate or its authority's"
+    )]
     Empty,
     /// Nothing to trust at all.
     #[error(
@@ -129,11 +137,16 @@ impl BackTerms {
             .with_protocol_versions(versions(tls12))
             .map_err(|e| rustls(&e))?
             .dangerous() // the name is rustls' warning; webpki stays the verifier
-            .with_custom_certificate_verifier(Arc::new(Verifier { pinned: own, webpki }))
+            .with_custom_certificate_verifier(Arc::new(Verifier {
+                pinned: own,
+                webpki,
+            }))
             .with_no_client_auth();
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(CaptureSecrets);
-        Ok(Self { config: Arc::new(config) })
+        Ok(Self {
+            config: Arc::new(config),
+        })
     }
 }
 

@@ -27,7 +27,8 @@ impl ServerCertVerifier for Verifier {
         if self.pinned.iter().any(|pinned| pinned == end_entity) {
             return Ok(ServerCertVerified::assertion());
         }
-        self.webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        self.webpki
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(

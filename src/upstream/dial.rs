@@ -93,7 +93,9 @@ pub async fn dial(
         let result = if terms.timeout.is_zero() {
             attempt.await
         } else {
-            timeout(terms.timeout, attempt).await.unwrap_or(Err(DialError::Timeout))
+            timeout(terms.timeout, attempt)
+                .await
+                .unwrap_or(Err(DialError::Timeout))
         };
         let count = |outcome: &str| {
             if let Some(cells) = cells.get(pick.index()) {
@@ -104,7 +106,11 @@ pub async fn dial(
             Ok((endpoint, rest)) => {
                 count("ok");
                 pick.welcome();
-                return Ok(Dialed { endpoint, rest, pick });
+                return Ok(Dialed {
+                    endpoint,
+                    rest,
+                    pick,
+                });
             }
             Err(error) => {
                 count(error.outcome());
@@ -145,15 +151,22 @@ async fn connect(
             let mut hello = Vec::new();
             let handshake = Handshake::client(terms, name.clone(), &mut hello)
                 .map_err(|e| DialError::Tls(e.into()))?;
-            let secured =
-                secure(&socket, handshake, hello, pool).await.map_err(DialError::Tls)?;
-            Ok((Endpoint::secured(socket, secured.established.records), secured.rest))
+            let secured = secure(&socket, handshake, hello, pool)
+                .await
+                .map_err(DialError::Tls)?;
+            Ok((
+                Endpoint::secured(socket, secured.established.records),
+                secured.rest,
+            ))
         }
     }
 }
 
 async fn unix(path: &Path) -> Result<Socket, DialError> {
-    UnixStream::connect(path).await.map(Socket::Unix).map_err(DialError::Connect)
+    UnixStream::connect(path)
+        .await
+        .map(Socket::Unix)
+        .map_err(DialError::Connect)
 }
 
 async fn tcp(addr: SocketAddr, options: &Options) -> io::Result<Socket> {

@@ -57,9 +57,11 @@ pub enum Target {
 impl std::fmt::Debug for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Tcp { addrs, tls } => {
-                f.debug_struct("Tcp").field("addrs", &addrs.load()).field("tls", &tls.is_some()).finish()
-            }
+            Self::Tcp { addrs, tls } => f
+                .debug_struct("Tcp")
+                .field("addrs", &addrs.load())
+                .field("tls", &tls.is_some())
+                .finish(),
             Self::Unix(path) => f.debug_tuple("Unix").field(path).finish(),
         }
     }
@@ -85,7 +87,12 @@ impl Backend {
 impl Upstream {
     /// A set of backends, at least one.
     pub fn new(name: String, backends: Vec<Backend>) -> Self {
-        Self { name, backends, turn: AtomicUsize::new(0), epoch: Instant::now() }
+        Self {
+            name,
+            backends,
+            turn: AtomicUsize::new(0),
+            epoch: Instant::now(),
+        }
     }
 
     /// The backend to try next: of those not `tried`, first those not shunned, then the one with the fewest
@@ -99,10 +106,16 @@ impl Upstream {
             .filter(|at| *at >= 64 || tried & (1 << at) == 0)
             .min_by_key(|at| {
                 let backend = &self.backends[*at];
-                (backend.shunned_until_ms.load(Relaxed) > now, backend.active())
+                (
+                    backend.shunned_until_ms.load(Relaxed) > now,
+                    backend.active(),
+                )
             })?;
         self.backends[best].active.fetch_add(1, Relaxed);
-        Some(Pick { upstream: Arc::clone(self), at: best })
+        Some(Pick {
+            upstream: Arc::clone(self),
+            at: best,
+        })
     }
 
     fn now_ms(&self) -> u64 {
@@ -150,14 +163,23 @@ mod tests {
 
     fn upstream(count: usize) -> Arc<Upstream> {
         let backend = |at| Backend::new(format!("b{at}"), Target::Unix(PathBuf::from("/nowhere")));
-        Arc::new(Upstream::new("u".to_owned(), (0..count).map(backend).collect()))
+        Arc::new(Upstream::new(
+            "u".to_owned(),
+            (0..count).map(backend).collect(),
+        ))
     }
 
     #[test]
     fn equals_are_taken_in_turn_and_the_emptiest_first() {
         let upstream = upstream(3);
         let picks: Vec<_> = (0..6).filter_map(|_| upstream.pick(0)).collect();
-        let active = || upstream.backends.iter().map(Backend::active).collect::<Vec<_>>();
+        let active = || {
+            upstream
+                .backends
+                .iter()
+                .map(Backend::active)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(active(), [2, 2, 2]);
         let mut picks = picks;
         picks.retain(|pick| pick.index() != 1);
@@ -174,7 +196,9 @@ mod tests {
         });
         let second = upstream.pick(0).map(|pick| pick.index());
         assert_ne!(first, second);
-        let again = upstream.pick(1 << second.unwrap_or(0)).map(|pick| pick.index());
+        let again = upstream
+            .pick(1 << second.unwrap_or(0))
+            .map(|pick| pick.index());
         assert_eq!(again, first, "shunned, but the only one left");
         assert!(upstream.pick(3).is_none());
     }

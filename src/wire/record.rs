@@ -80,7 +80,12 @@ mod tests {
     fn header_is_read_as_written() {
         let bytes = Header::bytes(ContentType::ApplicationData, 16_640);
         assert_eq!(bytes, [23, 3, 3, 0x41, 0]);
-        let header = Header { content_type: 23, major: 3, minor: 3, payload: 16_640 };
+        let header = Header {
+            content_type: 23,
+            major: 3,
+            minor: 3,
+            payload: 16_640,
+        };
         assert_eq!(Header::parse(&bytes), Some(header));
         assert_eq!(Header::parse(&bytes[..4]), None);
     }

@@ -21,7 +21,7 @@ use tokio::task::yield_now;
 
 use crate::config::ListenerId;
 use crate::metrics::cells::AcceptCells;
-use crate::sys::socket;
+use crate::sys;
 
 use super::WorkerHandle;
 use super::session::Accepted;
@@ -50,8 +50,15 @@ struct PerIp {
 impl Gate {
     /// At most `max` connections, and `per_ip` from one IPv4 address or IPv6 /64.
     pub fn new(max: usize, per_ip: Option<u32>) -> Self {
-        let per_ip = per_ip.map(|max| PerIp { max, counts: Mutex::default() });
-        Self { max, per_ip, total: AtomicUsize::new(0) }
+        let per_ip = per_ip.map(|max| PerIp {
+            max,
+            counts: Mutex::default(),
+        });
+        Self {
+            max,
+            per_ip,
+            total: AtomicUsize::new(0),
+        }
     }
 
     /// Connections now.
@@ -81,7 +88,12 @@ impl Gate {
         self.total.fetch_add(1, Relaxed);
         listener.fetch_add(1, Relaxed);
         worker.fetch_add(1, Relaxed);
-        Ok(Admission { gate: Arc::clone(self), site, listener, worker })
+        Ok(Admission {
+            gate: Arc::clone(self),
+            site,
+            listener,
+            worker,
+        })
     }
 }
 
@@ -130,8 +142,6 @@ pub struct Listener {
     pub id: ListenerId,
     /// Its name.
     pub name: String,
-    /// The listening socket.
-    pub socket: TcpListener,
     /// The acceptor's counters for it.
     pub cells: Arc<AcceptCells>,
     /// Its connections now.
@@ -153,18 +163,28 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until `drain` turns true; then the listening socket is closed.
-    pub async fn serve(self, listener: Listener, mut drain: watch::Receiver<bool>) {
+    pub async fn serve(
+        self,
+        listener: Listener,
+        socket: TcpListener,
+        mut drain: watch::Receiver<bool>,
+    ) {
         tokio::select! {
             _ = drain.wait_for(|drain| *drain) => {}
-            error = self.accept_all(&listener) => {
+            error = self.accept_all(&listener, socket) => {
                 tracing::error!(listener = %listener.name, %error, "listener failed and accepts no more");
             }
         }
     }
 
     /// Ends only with an error of the event loop.
-    async fn accept_all(&self, listener: &Listener) -> io::Error {
-        let socket = match AsyncFd::with_interest(&listener.socket, Interest::READABLE) {
+    async fn accept_all(&self, listener: &Listener, socket: TcpListener) -> io::Error {
+        // Unlike tokio's own listener, this does not put accepted sockets into this thread's event loop first.
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for types whose descriptor may change; a TcpListener's cannot"
+        )]
+        let socket = match AsyncFd::with_interest(socket, Interest::READABLE) {
             Ok(socket) => socket,
             Err(error) => return error,
         };
@@ -175,7 +195,7 @@ impl Acceptor {
                 Err(error) => return error,
             };
             for _ in 0..BATCH {
-                match socket::accept(&listener.socket) {
+                match sys::socket::accept(socket.get_ref()) {
                     Ok((fd, client)) => {
                         rest = REST.0;
                         self.take(listener, fd, client);
@@ -211,17 +231,23 @@ impl Acceptor {
         let refuse = |reason: &'static str, fd: OwnedFd| {
             listener.cells.refused.count(reason);
             tracing::debug!(listener = %listener.name, ?client, reason, "refused");
-            socket::reset_on_close(&fd);
+            sys::socket::reset_on_close(&fd);
         };
         let Some(addr) = client else {
             return refuse("no_address", fd);
         };
         let snapshot = self.snapshot.load();
-        let fewest = self.workers.iter().min_by_key(|worker| worker.connections.load(Relaxed));
+        let fewest = self
+            .workers
+            .iter()
+            .min_by_key(|worker| worker.connections.load(Relaxed));
         let (Some(offer), Some(worker)) = (snapshot.listener(listener.id), fewest) else {
             return refuse("no_worker", fd);
         };
-        let (active, load) = (Arc::clone(&listener.active), Arc::clone(&worker.connections));
+        let (active, load) = (
+            Arc::clone(&listener.active),
+            Arc::clone(&worker.connections),
+        );
         let admission = match self.gate.admit(addr.ip(), active, load) {
             Ok(admission) => admission,
             Err(reason) => return refuse(reason, fd),
@@ -264,9 +290,15 @@ mod tests {
         let count = || Arc::new(AtomicUsize::new(0));
         let admit = |ip: &str| gate.admit(ip.parse().unwrap(), count(), count());
         let first = admit("2001:db8::1").unwrap();
-        assert_eq!(admit("2001:db8::ffff").unwrap_err(), "max_connections_per_ip");
+        assert_eq!(
+            admit("2001:db8::ffff").unwrap_err(),
+            "max_connections_per_ip"
+        );
         let _second = admit("192.0.2.1").unwrap();
-        assert_eq!(admit("::ffff:192.0.2.1").unwrap_err(), "max_connections_per_ip");
+        assert_eq!(
+            admit("::ffff:192.0.2.1").unwrap_err(),
+            "max_connections_per_ip"
+        );
         let _third = admit("192.0.2.2").unwrap();
         assert_eq!(admit("192.0.2.3").unwrap_err(), "max_connections");
         drop(first);

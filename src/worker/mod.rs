@@ -45,7 +45,9 @@ impl WorkerHandle {
     /// # Errors
     /// When the worker has ended; the connection is closed.
     pub fn serve(&self, accepted: Accepted) -> Result<(), ()> {
-        self.orders.send(Order::Serve(Box::new(accepted))).map_err(drop)
+        self.orders
+            .send(Order::Serve(Box::new(accepted)))
+            .map_err(drop)
     }
 
     /// Lets the worker end once its sessions have, at the latest after `limit` (zero: whenever they have).
@@ -74,7 +76,9 @@ pub struct Parts {
 pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<()>)> {
     let (orders, inbox) = mpsc::unbounded_channel();
     // Made here, so that a failure is told to who starts it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let name = format!("worker-{}", parts.index);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let local = LocalSet::new();
@@ -82,7 +86,13 @@ pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<()>)> {
         // Dropping the set ends what is left, and with it all leases go back.
         drop(local);
     })?;
-    Ok((WorkerHandle { orders, connections: Arc::default() }, thread))
+    Ok((
+        WorkerHandle {
+            orders,
+            connections: Arc::default(),
+        },
+        thread,
+    ))
 }
 
 /// A worker's life: serves what it is handed until it is told to drain.
@@ -90,7 +100,11 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) {
     let pool = parts.pool.magazine();
     let recalled = pool.clone();
     spawn_local(async move { recalled.recall().await });
-    let common = Rc::new(Common { pool, cells: parts.cells, access: parts.access });
+    let common = Rc::new(Common {
+        pool,
+        cells: parts.cells,
+        access: parts.access,
+    });
     let live = Rc::new(Live::default());
     let limit = loop {
         match inbox.recv().await {

@@ -86,7 +86,15 @@ struct Line<'a> {
 
 /// Serves one connection to its end.
 pub async fn run(accepted: Accepted, common: &Common) {
-    let Accepted { fd, id, client, tls, terms, admission, at } = accepted;
+    let Accepted {
+        fd,
+        id,
+        client,
+        tls,
+        terms,
+        admission,
+        at,
+    } = accepted;
     let Some(cells) = common.cells.listeners.get(usize::from(terms.id.0)) else {
         return;
     };
@@ -97,7 +105,11 @@ pub async fn run(accepted: Accepted, common: &Common) {
             cells.ended.count("handshake_failed");
             (None, Err(reason))
         }
-        Ok(Shaken { facts, endpoint, rest }) => {
+        Ok(Shaken {
+            facts,
+            endpoint,
+            rest,
+        }) => {
             // Kept for the log's line alone.
             let facts = common.access.is_some().then_some(facts);
             let raw = raw::Terms {
@@ -108,7 +120,10 @@ pub async fn run(accepted: Accepted, common: &Common) {
                 worker: &common.cells,
                 upstream_index: usize::from(terms.upstream_id.0),
             };
-            (facts, Ok(raw::serve(endpoint, rest, raw, &common.pool).await))
+            (
+                facts,
+                Ok(raw::serve(endpoint, rest, raw, &common.pool).await),
+            )
         }
     };
     let mut line = Line {
@@ -143,7 +158,9 @@ pub async fn run(accepted: Accepted, common: &Common) {
 
 impl Line<'_> {
     fn write(&self, log: &AccessLog) {
-        let backend = self.backend.and_then(|at| self.terms.upstream.backends.get(at));
+        let backend = self
+            .backend
+            .and_then(|at| self.terms.upstream.backends.get(at));
         log.line(&AccessEntry {
             time: SystemTime::now(),
             id: self.id,

@@ -1,4 +1,4 @@
-//! The pieces of `vestibule demo`: a throw-away certificate, two small backends and what to try.
+//! `vestibule demo`: a throw-away certificate, two small backends and what to try.
 //!
 //! Nothing here is for production. The backends speak plain TCP, as real chat servers behind
 //! Vestibule do; the demo puts the proxy in front of them.
@@ -7,14 +7,23 @@ mod chat;
 
 pub use chat::serve_chat;
 
-use crate::config::AdminAddr;
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
+
+use crate::config::AdminAddr;
+use crate::config::file::File;
+
+use super::telemetry::Telemetry;
+use super::{AbortOnDrop, StartError};
 
 /// How long a throw-away certificate is valid.
 const VALID_FOR: Duration = Duration::from_secs(7 * 86_400);
@@ -61,6 +70,87 @@ pub fn throwaway_certificate() -> Result<ThrowawayCertificate, rcgen::Error> {
         key_pem: key.serialize_pem(),
         cert_der: cert.der().to_vec(),
     })
+}
+
+/// Where the demo is to be found, if these ports are free; else anywhere.
+const CHAT_PORT: u16 = 8443;
+const ECHO_PORT: u16 = 8444;
+const ADMIN_PORT: u16 = 9090;
+
+/// Runs certificate, backends and proxy in this process until Ctrl-C.
+///
+/// # Errors
+/// When it could not start.
+pub fn run() -> Result<(), StartError> {
+    let runtime = super::event_loop()?;
+    let local = LocalSet::new();
+    let result = local.block_on(&runtime, serve_all());
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve_all() -> Result<(), StartError> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let chat = bind().await.map_err(StartError::system("demo backend"))?;
+    let echo = bind().await.map_err(StartError::system("demo backend"))?;
+    let chat_backend = chat
+        .local_addr()
+        .map_err(StartError::system("demo backend"))?;
+    let echo_backend = echo
+        .local_addr()
+        .map_err(StartError::system("demo backend"))?;
+    let (chat_addr, echo_addr) = (free(CHAT_PORT)?, free(ECHO_PORT)?);
+    let admin = AdminAddr::Tcp(free(ADMIN_PORT)?);
+
+    let made = throwaway_certificate()
+        .map_err(|e| StartError::system("demo certificate")(io::Error::other(e)))?;
+    // In memory alone: nothing is left behind, and a read-only root will do.
+    let cert = memory_file(made.cert_pem.as_bytes())?;
+    let key = memory_file(made.key_pem.as_bytes())?;
+    let mut file = File::default();
+    file.flags.forwards = vec![
+        format!("tls://{chat_addr}={chat_backend}"),
+        format!("tls://{echo_addr}={echo_backend}"),
+    ];
+    file.flags.certs = vec![memory_path(&cert)];
+    file.flags.keys = vec![memory_path(&key)];
+    let mut config = file.resolve()?;
+    config.admin = Some(admin.clone());
+    config.log.level = "warn".to_owned();
+    // Ctrl-C ends it at once: there is nobody to wait for.
+    config.timeouts.drain = Duration::from_millis(1);
+
+    let telemetry = Telemetry::install(&config.log)
+        .map_err(|e| StartError::system("log")(io::Error::other(e)))?;
+    let _chat = AbortOnDrop(spawn_local(serve_chat(chat)));
+    let _echo = AbortOnDrop(spawn_local(serve_echo(echo)));
+    let load = || Ok(config.clone());
+    let started = || print!("{}", banner(chat_addr, echo_addr, Some(&admin)));
+    super::serve(config.clone(), telemetry, &load, &started).await
+}
+
+/// This port on loopback if it is free, else another.
+fn free(port: u16) -> Result<SocketAddr, StartError> {
+    let bind = |port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    bind(port)
+        .or_else(|_| bind(0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(StartError::system("demo port"))
+}
+
+/// A file that exists in memory alone, as long as the descriptor is open.
+fn memory_file(content: &[u8]) -> Result<std::fs::File, StartError> {
+    let fd = rustix::fs::memfd_create("vestibule-demo", rustix::fs::MemfdFlags::CLOEXEC)
+        .map_err(|e| StartError::system("demo certificate")(e.into()))?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(content)
+        .map_err(StartError::system("demo certificate"))?;
+    Ok(file)
+}
+
+/// The path under which this process can open it.
+fn memory_path(file: &std::fs::File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Sends back what it gets, for ever, on each connection; when a client has ended its side and has

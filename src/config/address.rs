@@ -1,0 +1,470 @@
+//! Addresses as people write them: where to listen, where to forward, where the admin listener is.
+//!
+//! Only the text is read here; whether a name resolves or an address can be bound is found out
+//! later.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::error::Reason;
+use super::{AdminAddr, Backend, Scheme, words};
+
+/// LISTEN of a listener: `SCHEME://ADDR:PORT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// What clients speak there.
+    pub scheme: Scheme,
+    /// Where it is bound.
+    pub addr: SocketAddr,
+}
+
+impl FromStr for Listen {
+    type Err = Reason;
+
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        let Some((scheme, addr)) = text.split_once("://") else {
+            return Err(Reason::new(
+                format!("{text:?} has no scheme"),
+                format!("write tls://{text} or xmpps://{text}"),
+            ));
+        };
+        let scheme = match scheme {
+            "tls" => Scheme::Tls,
+            "xmpps" => Scheme::Xmpps,
+            "xmpp" | "xmpp-server" | "xmpps-server" | "https" | "http" | "auto" => {
+                return Err(Reason::new(
+                    format!("scheme {scheme:?} is not in this version"),
+                    "use tls or xmpps",
+                ));
+            }
+            _ => {
+                return Err(Reason::new(
+                    format!("scheme {scheme:?} is not known"),
+                    "use tls or xmpps",
+                ));
+            }
+        };
+        let addr = socket_addr(
+            addr,
+            "ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+        )?;
+        Ok(Self { scheme, addr })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}://{}", self.scheme, self.addr)
+    }
+}
+
+/// LISTEN=BACKEND of `--forward`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Where to accept.
+    pub listen: Listen,
+    /// Where to forward.
+    pub backend: Backend,
+}
+
+impl FromStr for Forward {
+    type Err = Reason;
+
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        let Some((listen, backend)) = text.split_once('=') else {
+            return Err(Reason::new(
+                "there is no =BACKEND",
+                "write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
+            ));
+        };
+        Ok(Self {
+            listen: listen.parse()?,
+            backend: backend.parse()?,
+        })
+    }
+}
+
+const BACKEND_FORMS: &str = "write HOST:PORT, tls://HOST:PORT or unix:PATH";
+
+impl FromStr for Backend {
+    type Err = Reason;
+
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix_path(path).map(Self::Unix);
+        }
+        let Some((scheme, address)) = text.split_once("://") else {
+            let (host, port) = host_port(text)?;
+            return Ok(Self::Tcp { host, port });
+        };
+        match scheme {
+            "tls" => {
+                let (host, port) = host_port(address)?;
+                Ok(Self::Tls { host, port })
+            }
+            "http" | "https" => Err(Reason::new(
+                format!("{scheme}:// is not in this version"),
+                BACKEND_FORMS,
+            )),
+            _ => Err(Reason::new(
+                format!("scheme {scheme:?} is not known for a backend"),
+                BACKEND_FORMS,
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, host, port) = match self {
+            Self::Tcp { host, port } => ("", host, port),
+            Self::Tls { host, port } => ("tls://", host, port),
+            Self::Unix(path) => return write!(out, "unix:{}", path.display()),
+        };
+        if host.contains(':') {
+            write!(out, "{scheme}[{host}]:{port}")
+        } else {
+            write!(out, "{scheme}{host}:{port}")
+        }
+    }
+}
+
+impl FromStr for AdminAddr {
+    type Err = Reason;
+
+    /// Reads a loopback `ADDR:PORT` or `unix:PATH`. Any other address is refused, since whoever
+    /// reaches the admin listener may read and do all that it offers.
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return unix_path(path).map(Self::Unix);
+        }
+        let addr = socket_addr(
+            text,
+            "a loopback address such as 127.0.0.1:9090, or unix:PATH",
+        )?;
+        if addr.ip().to_canonical().is_loopback() {
+            Ok(Self::Tcp(addr))
+        } else {
+            let port = addr.port();
+            Err(Reason::new(
+                format!("{addr} is not loopback, and the admin listener asks for no password"),
+                format!("use 127.0.0.1:{port}, [::1]:{port} or unix:PATH"),
+            ))
+        }
+    }
+}
+
+impl fmt::Display for AdminAddr {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(out),
+            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Reads the admin address, or `off`.
+pub fn admin(text: &str) -> Result<Option<AdminAddr>, Reason> {
+    if text == "off" {
+        return Ok(None);
+    }
+    text.parse().map(Some)
+}
+
+fn socket_addr(text: &str, form: &str) -> Result<SocketAddr, Reason> {
+    let addr: SocketAddr = text.parse().map_err(|_| {
+        Reason::new(
+            format!("{text:?} is not an address"),
+            format!("write {form}"),
+        )
+    })?;
+    port_not_zero(addr.port())?;
+    Ok(addr)
+}
+
+/// `HOST:PORT`; an IPv6 address stands in brackets, and is told without them.
+fn host_port(text: &str) -> Result<(String, u16), Reason> {
+    let no_port = || Reason::new(format!("{text:?} has no port"), BACKEND_FORMS);
+    let (host, port) = text.rsplit_once(':').ok_or_else(no_port)?;
+    if port.is_empty() || host.starts_with('[') && !host.ends_with(']') {
+        return Err(no_port());
+    }
+    let port: u16 = port.parse().map_err(|_| {
+        Reason::new(
+            format!("{port:?} is not a port"),
+            "write a number from 1 to 65535",
+        )
+    })?;
+    port_not_zero(port)?;
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let valid = match bare {
+        Some(address) => matches!(address.parse(), Ok(IpAddr::V6(_))),
+        None if host.contains(':') => {
+            return Err(Reason::new(
+                format!("{text:?} may be read in more than one way"),
+                "write an IPv6 address in brackets: [ADDR]:PORT",
+            ));
+        }
+        None => is_host_name(host),
+    };
+    if !valid {
+        return Err(Reason::new(
+            format!("{host:?} is not a host"),
+            "write a name, an IPv4 address or an IPv6 address in brackets",
+        ));
+    }
+    Ok((bare.unwrap_or(host).to_owned(), port))
+}
+
+/// Names as resolvers take them; the underscore is for container networks, which hand such names
+/// out.
+fn is_host_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    host.len() <= 253
+        && host.split('.').all(|label| {
+            (1..=63).contains(&label.len())
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        })
+}
+
+fn port_not_zero(port: u16) -> Result<(), Reason> {
+    if port == 0 {
+        return Err(Reason::new(
+            "port 0 cannot be reached by anybody",
+            "write a port from 1 to 65535",
+        ));
+    }
+    Ok(())
+}
+
+/// A path of a Unix socket; the kernel's `sun_path` has room for 107 bytes and a zero.
+fn unix_path(path: &str) -> Result<PathBuf, Reason> {
+    const LEN_MAX: usize = 107;
+    if path.is_empty() {
+        Err(Reason::new(
+            "there is no path behind unix:",
+            "write unix:PATH",
+        ))
+    } else if path.len() > LEN_MAX || path.contains('\0') {
+        Err(Reason::new(
+            format!("{path:?} cannot be the path of a socket"),
+            format!("write at most {LEN_MAX} bytes, none of them zero"),
+        ))
+    } else {
+        Ok(PathBuf::from(path))
+    }
+}
+
+/// Whether `name` may name a listener or an upstream: it goes into metric labels and log lines.
+pub(super) fn check_name(name: &str) -> Result<(), Reason> {
+    const LEN_MAX: usize = 64;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if name.is_empty() || name.len() > LEN_MAX || !name.chars().all(plain) {
+        return Err(Reason::new(
+            format!("{name:?} cannot be a name"),
+            format!(
+                "write 1 to {LEN_MAX} letters, digits or {}",
+                words::listed(&["-", "_", ".", ":"])
+            ),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_write_back_what_they_read() {
+        for text in ["tls://0.0.0.0:8443", "xmpps://[::]:5223"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        for text in [
+            "chat:5222",
+            "chat_server.internal.:5222",
+            "10.0.0.1:5222",
+            "[2001:db8::1]:5222",
+            "tls://chat.example:5223",
+            "tls://[::1]:5223",
+            "unix:/run/chat.sock",
+            "unix:chat.sock",
+        ] {
+            assert_eq!(text.parse::<Backend>().unwrap().to_string(), text);
+        }
+        for text in ["127.0.0.1:9090", "[::1]:9090", "unix:/run/admin.sock"] {
+            assert_eq!(text.parse::<AdminAddr>().unwrap().to_string(), text);
+        }
+        assert_eq!(admin("off"), Ok(None));
+    }
+
+    #[test]
+    fn listen_refused_says_why() {
+        for (text, message) in [
+            (
+                "0.0.0.0:8443",
+                "\"0.0.0.0:8443\" has no scheme; write tls://0.0.0.0:8443 or xmpps://0.0.0.0:8443",
+            ),
+            (
+                "xmpp://0.0.0.0:5222",
+                "scheme \"xmpp\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "xmpp-server://0.0.0.0:5269",
+                "scheme \"xmpp-server\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "xmpps-server://0.0.0.0:5270",
+                "scheme \"xmpps-server\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "https://0.0.0.0:443",
+                "scheme \"https\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "http://0.0.0.0:80",
+                "scheme \"http\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "auto://0.0.0.0:443",
+                "scheme \"auto\" is not in this version; use tls or xmpps",
+            ),
+            (
+                "ftp://0.0.0.0:21",
+                "scheme \"ftp\" is not known; use tls or xmpps",
+            ),
+            (
+                "tls://localhost:8443",
+                "\"localhost:8443\" is not an address; write ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+            ),
+            (
+                "tls://0.0.0.0",
+                "\"0.0.0.0\" is not an address; write ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+            ),
+            (
+                "tls://0.0.0.0:0",
+                "port 0 cannot be reached by anybody; write a port from 1 to 65535",
+            ),
+        ] {
+            assert_eq!(text.parse::<Listen>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn backend_refused_says_why() {
+        for (text, message) in [
+            (
+                "chat",
+                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "chat:",
+                "\"chat:\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "",
+                "\"\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "[::1]",
+                "\"[::1]\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "tls://chat",
+                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "chat:xmpp",
+                "\"xmpp\" is not a port; write a number from 1 to 65535",
+            ),
+            (
+                "chat:65536",
+                "\"65536\" is not a port; write a number from 1 to 65535",
+            ),
+            (
+                "chat:0",
+                "port 0 cannot be reached by anybody; write a port from 1 to 65535",
+            ),
+            (
+                "::1:5222",
+                "\"::1:5222\" may be read in more than one way; write an IPv6 address in brackets: [ADDR]:PORT",
+            ),
+            (
+                "[chat]:5222",
+                "\"[chat]\" is not a host; write a name, an IPv4 address or an IPv6 address in brackets",
+            ),
+            (
+                ":5222",
+                "\"\" is not a host; write a name, an IPv4 address or an IPv6 address in brackets",
+            ),
+            (
+                "ch at:5222",
+                "\"ch at\" is not a host; write a name, an IPv4 address or an IPv6 address in brackets",
+            ),
+            (
+                "http://chat:80",
+                "http:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "https://chat:443",
+                "https:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            (
+                "tcp://chat:80",
+                "scheme \"tcp\" is not known for a backend; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            ),
+            ("unix:", "there is no path behind unix:; write unix:PATH"),
+        ] {
+            assert_eq!(text.parse::<Backend>().unwrap_err().to_string(), message);
+        }
+        let long = format!("unix:/{}", "a".repeat(107));
+        assert!(long.parse::<Backend>().is_err());
+    }
+
+    #[test]
+    fn admin_refused_says_why() {
+        for (text, message) in [
+            (
+                "0.0.0.0:9090",
+                "0.0.0.0:9090 is not loopback, and the admin listener asks for no password; use 127.0.0.1:9090, [::1]:9090 or unix:PATH",
+            ),
+            (
+                "localhost:9090",
+                "\"localhost:9090\" is not an address; write a loopback address such as 127.0.0.1:9090, or unix:PATH",
+            ),
+        ] {
+            assert_eq!(admin(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn forward_reads_a_backend_path_with_an_equals_sign() {
+        let forward: Forward = "tls://[::]:1=unix:/run/a=b".parse().unwrap();
+        assert_eq!(forward.backend, Backend::Unix("/run/a=b".into()));
+        assert_eq!(
+            "tls://[::]:1".parse::<Forward>().unwrap_err().to_string(),
+            "there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".*") {
+            let _ = text.parse::<Forward>();
+            let _ = text.parse::<AdminAddr>();
+        }
+
+        #[test]
+        fn backends_read_back(text in "(tls://)?[a-z0-9.-]{1,20}:[0-9]{1,5}") {
+            if let Ok(backend) = text.parse::<Backend>() {
+                prop_assert_eq!(backend.to_string().parse::<Backend>(), Ok(backend));
+            }
+        }
+    }
+}

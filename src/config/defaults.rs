@@ -1,0 +1,95 @@
+//! What holds where nothing is said, and the bounds of what may be said, each with its reason.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// More threads than any machine this runs on has CPUs is a slip of the pen.
+pub const WORKERS: RangeInclusive<u32> = 1..=1024;
+
+/// One read. 64 KiB takes four full TLS records with one system call, which gets most of what
+/// larger reads could save.
+pub const BUFFER_SIZE: usize = 64 * KIB;
+/// Below 1 KiB the system calls cost more than the bytes; above 1 MiB one connection would hold
+/// what many could use.
+pub const BUFFER_SIZES: RangeInclusive<usize> = KIB..=MIB;
+
+/// The share of the memory limit that is the pool's default bound: an eighth. Idle connections hold
+/// no buffer, so the rest is theirs (a few KiB each) and the kernel's socket buffers'.
+pub const POOL_SHARE: u64 = 8;
+/// The default bound never falls below this, where the memory limit is small or unknown.
+pub const POOL_MIN: usize = 8 * MIB;
+/// The default bound never rises above this: more than a gigabyte in flight at once is a backend or
+/// a network that stands still, and back pressure is the better answer.
+pub const POOL_MAX: usize = GIB;
+/// Least number of record-sized buffers a worker must be able to hold at once. A busy connection
+/// has two (one a direction), so sixteen let eight connections move together on each worker before
+/// any has to wait.
+pub const POOL_RECORDS_PER_WORKER: usize = 16;
+/// Room for one TLS record: 16,384 bytes, 2,048 of overhead that a peer may add, header, tag,
+/// rounded to whole pages.
+pub const RECORD_BUFFER: usize = 20 * KIB;
+/// Nobody has this much; a larger bound would be none.
+pub const POOL_LIMIT: u64 = 1 << 40;
+
+/// The least bound of a pool for `workers` threads: [`POOL_RECORDS_PER_WORKER`] records each, and
+/// never less than one full buffer a direction.
+pub fn pool_floor(workers: usize, buffer_size: usize) -> usize {
+    let records = POOL_RECORDS_PER_WORKER * RECORD_BUFFER;
+    workers.saturating_mul(records.max(2 * buffer_size))
+}
+
+/// The kernel itself takes no socket buffer below some 2 KiB, and none at or above 2 GiB.
+pub const SOCKET_BUFFERS: RangeInclusive<usize> = 2 * KIB..=GIB;
+
+/// Keepalive: the first probe comes before the idle timers of most NATs and cloud balancers (a few
+/// minutes) forget a silent connection, and seldom enough for a phone's battery.
+pub const KEEPALIVE: Duration = Duration::from_secs(75);
+/// The pause between probes is a sixth and the kernel counts whole seconds, up to 32,767 of them.
+pub const KEEPALIVES: RangeInclusive<Duration> = Duration::from_secs(6)..=HOUR.saturating_mul(9);
+/// TCP_USER_TIMEOUT: a client that vanished with bytes in flight is dropped after this, not after
+/// the kernel's quarter of an hour. Linux lets it end keepalive too: with one probe unanswered, a
+/// connection dies as soon as this much time has passed since the last answer. So it must outlast
+/// the last of the three probes (75 s + 2 x 12 s), or one lost packet would cost a silent client
+/// its connection.
+pub const USER_TIMEOUT: Duration = Duration::from_secs(100);
+/// Under a second one lost packet on a slow path would end a connection.
+pub const USER_TIMEOUTS: RangeInclusive<Duration> = SECOND..=DAY;
+
+/// Accept queue: a thundering herd after a restart fits; the kernel lowers it to
+/// `net.core.somaxconn`.
+pub const BACKLOG: u32 = 1024;
+/// What listen(2) may be told.
+pub const BACKLOGS: RangeInclusive<u32> = 1..=65_535;
+/// The kernel's own ceiling on open files of a process is about 2^30, two a connection.
+pub const CONNECTIONS: RangeInclusive<u32> = 1..=500_000_000;
+
+/// Handshake: a slow phone on a bad network needs a few seconds; an idle socket gets no more.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connect: backends are near; what has not answered by then is down and the next is tried.
+pub const CONNECT: Duration = Duration::from_secs(5);
+/// Idle: never. Chat connections are silent for hours; keepalive finds the dead ones.
+pub const IDLE: Duration = Duration::ZERO;
+/// Half closed: time to send what is left after one side has ended, not to stay for ever.
+pub const HALF_CLOSED: Duration = MINUTE.saturating_mul(2);
+/// Stall: only counts while others wait for a buffer.
+pub const STALL: Duration = Duration::from_secs(5);
+/// Drain: container runtimes wait 10 s to 30 s before they kill; set theirs above this.
+pub const DRAIN: Duration = Duration::from_secs(30);
+/// Any deadline but zero. More than a month is for ever, and `0` says that.
+pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY.saturating_mul(30);
+/// The stall deadline cannot be never: a few clients that do not read could then hold the whole
+/// pool.
+pub const STALLS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
+
+/// Log level.
+pub const LOG_LEVEL: &str = "info";
+/// ALPN of XMPP clients over Direct TLS (XEP-0368).
+pub const XMPPS_ALPN: &str = "xmpp-client";

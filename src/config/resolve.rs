@@ -1,0 +1,722 @@
+//! From what was written to what holds: [`File::resolve`].
+//!
+//! Names are joined, defaults filled in, ranges and contradictions checked. All faults are
+//! gathered; one that may only follow from another (a listener lost to a mistyped key leaves
+//! nothing to serve) waits until that is mended.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::sys::limits;
+
+use super::address::{Forward, Listen};
+use super::defaults;
+use super::error::{ConfigError, Fault};
+use super::file::{CertificateTable, File, FlagLists, Given, LimitsTable, ListenerTable, LogTable};
+use super::file::{SocketsTable, TimeoutsTable, UpstreamTable};
+use super::units::{duration_text, size_text};
+use super::words::{self, Auto};
+use super::{
+    AccessLog, AdminAddr, Backend, Buffers, Certificate, Config, Limits, Listener, Log, LogFormat,
+    MaxConnections, OnTruncation, Scheme, Socket, SocketBuffer, Timeouts, Tls, TlsVersion,
+    Upstream, UpstreamId,
+};
+
+/// What defaults depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// CPUs the process may use.
+    pub cpus: usize,
+    /// Bytes of memory the process may use.
+    pub memory: u64,
+}
+
+impl Machine {
+    /// This one, as far as this process may use it.
+    pub fn here() -> Self {
+        Self {
+            cpus: limits::cpus(),
+            memory: limits::memory(),
+        }
+    }
+}
+
+impl File {
+    /// Checks the settings against each other, fills in what is not said and gives the result, or
+    /// every fault.
+    ///
+    /// Of the outside world only the folder of `cert_dir` is looked at: which certificates there
+    /// are.
+    pub fn resolve(self) -> Result<Config, ConfigError> {
+        self.resolve_on(Machine::here())
+    }
+
+    /// [`File::resolve`] with the defaults of a given machine.
+    pub fn resolve_on(mut self, machine: Machine) -> Result<Config, ConfigError> {
+        let mut faults = Faults {
+            sound: self.faults.is_empty(),
+            list: std::mem::take(&mut self.faults),
+        };
+        let path = self.path.take();
+        let config = self.check(machine, &mut faults);
+        if faults.list.is_empty() {
+            return Ok(config);
+        }
+        let mut list: Vec<Fault> = Vec::new();
+        for mut fault in faults.list {
+            if fault.line.is_some() {
+                fault.file.clone_from(&path);
+            }
+            // A flag that holds for each listener is at fault once.
+            if !list.contains(&fault) {
+                list.push(fault);
+            }
+        }
+        Err(ConfigError(list))
+    }
+
+    /// The settings as far as they can be had; they only count when no fault was found.
+    fn check(self, machine: Machine, faults: &mut Faults) -> Config {
+        let workers = match &self.workers {
+            Some(
+                given @ Given {
+                    value: Auto::Set(count),
+                    ..
+                },
+            ) => {
+                let count = given.with(*count);
+                faults.within(Some(&count), 1, &defaults::WORKERS, |n| n.to_string()) as usize
+            }
+            _ => machine.cpus.clamp(1, *defaults::WORKERS.end() as usize),
+        };
+        let mut upstreams = upstreams(&self.upstreams, &self.flags.backend_ca, faults);
+        let plain = Socket {
+            recv_buffer: SocketBuffer::Auto,
+            send_buffer: SocketBuffer::Auto,
+            keepalive: defaults::KEEPALIVE,
+            user_timeout: defaults::USER_TIMEOUT,
+        };
+        let common = sockets(&self.sockets, [plain, plain], faults);
+        let mut drafts = listeners(&self.listeners, &upstreams, common, faults);
+        drafts.extend(forwards(&self.flags, common, faults));
+        if drafts.is_empty() && self.flags.forwards.is_empty() {
+            faults.unless_it_follows(Fault::new(
+                "listener",
+                "there is nothing to serve",
+                "give --forward LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222, or a [[listener]] in the file",
+            ));
+        }
+        let listeners = name_and_join(drafts, &mut upstreams, &self.flags.backend_ca, faults);
+        let admin = self.admin.as_ref().and_then(|admin| {
+            if let Some(AdminAddr::Tcp(addr)) = &admin.value
+                && listeners.iter().any(|listener| listener.addr == *addr)
+            {
+                faults.push(admin.fault(
+                    format!("a listener serves {addr}"),
+                    "give the admin listener an address of its own",
+                ));
+            }
+            admin.value.clone()
+        });
+        Config {
+            certificates: certificates(&self, faults),
+            tls: Tls {
+                min: said(self.tls.min.as_ref(), TlsVersion::V1_2),
+                sni_strict: said(self.tls.sni_strict.as_ref(), false),
+            },
+            buffers: buffers(&self, workers, machine.memory, faults),
+            limits: limits_of(&self.limits, faults),
+            timeouts: timeouts(&self.timeouts, faults),
+            log: log(&self.log),
+            listeners,
+            upstreams,
+            workers,
+            admin,
+        }
+    }
+}
+
+/// The faults found so far.
+struct Faults {
+    list: Vec<Fault>,
+    /// Reading found none. Otherwise something that was written is not there now, and what misses
+    /// it is not to blame.
+    sound: bool,
+}
+
+impl Faults {
+    fn push(&mut self, fault: Fault) {
+        self.list.push(fault);
+    }
+
+    /// For what would be missing only because its definition could not be read.
+    fn unless_it_follows(&mut self, fault: Fault) {
+        if self.sound {
+            self.push(fault);
+        }
+    }
+
+    /// What was given, which must lie in the range, or the default.
+    fn within<T: PartialOrd + Copy>(
+        &mut self,
+        given: Option<&Given<T>>,
+        default: T,
+        range: &RangeInclusive<T>,
+        write: impl Fn(T) -> String,
+    ) -> T {
+        if let Some(given) = given
+            && !range.contains(&given.value)
+        {
+            self.push(given.fault(
+                format!("{} is out of range", write(given.value)),
+                format!("write {} to {}", write(*range.start()), write(*range.end())),
+            ));
+        }
+        said(given, default)
+    }
+
+    /// [`Faults::within`] for a time where zero is never, or off.
+    fn zero_or_within(
+        &mut self,
+        given: Option<&Given<Duration>>,
+        default: Duration,
+        range: &RangeInclusive<Duration>,
+    ) -> Duration {
+        if let Some(given) = given
+            && !given.value.is_zero()
+            && !range.contains(&given.value)
+        {
+            let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
+            self.push(given.fault(
+                format!("{} is out of range", duration_text(given.value)),
+                format!("write {least} to {most}, or 0"),
+            ));
+        }
+        said(given, default)
+    }
+}
+
+fn said<T: Clone>(given: Option<&Given<T>>, default: T) -> T {
+    given.map_or(default, |given| given.value.clone())
+}
+
+/// A fault at a table as a whole.
+fn missing(table: &str, line: usize, key: &str, way_out: impl Into<String>) -> Fault {
+    Fault {
+        line: Some(line),
+        ..Fault::new(format!("{table}.{key}"), "missing", way_out)
+    }
+}
+
+/// A listener whose name and upstream may not be settled yet.
+struct Draft {
+    /// Where it was given, for faults.
+    place: Given<()>,
+    /// The name given, and where.
+    name: Option<(String, Given<()>)>,
+    listen: Listen,
+    target: Target,
+    front: Socket,
+    back: Socket,
+    on_truncation: OnTruncation,
+    alpn: Vec<String>,
+}
+
+enum Target {
+    Known(UpstreamId),
+    /// An upstream of its own, with the name of the listener.
+    Own(Vec<Backend>),
+}
+
+fn upstreams(tables: &[UpstreamTable], flag_ca: &[PathBuf], faults: &mut Faults) -> Vec<Upstream> {
+    let mut upstreams: Vec<Upstream> = Vec::new();
+    for table in tables {
+        let Some(name) = &table.name else {
+            let way_out = "name it, so that a listener can refer to it";
+            faults.unless_it_follows(missing(&table.key, table.line, "name", way_out));
+            continue;
+        };
+        if upstreams.iter().any(|other| other.name == name.value) {
+            faults.push(name.fault("another upstream has this name", "give each its own"));
+        }
+        let mut backends: Vec<Backend> = Vec::new();
+        for backend in &table.backends {
+            if backends.contains(&backend.value) {
+                faults.push(backend.fault(
+                    format!("{} is there twice", backend.value),
+                    "name each backend once",
+                ));
+            }
+            backends.push(backend.value.clone());
+        }
+        for (backend, line) in &table.unread {
+            let way_out = "write address = \"HOST:PORT\"";
+            faults.unless_it_follows(missing(backend, *line, "address", way_out));
+        }
+        if table.backends.is_empty() && table.unread.is_empty() {
+            let way_out = "add [[upstream.backend]] with address = \"HOST:PORT\"";
+            faults.unless_it_follows(missing(&table.key, table.line, "backend", way_out));
+        }
+        let own_ca = table
+            .ca
+            .iter()
+            .flat_map(|ca| ca.value.iter().map(PathBuf::from));
+        upstreams.push(Upstream {
+            name: name.value.clone(),
+            backends,
+            ca: own_ca.chain(flag_ca.iter().cloned()).collect(),
+        });
+    }
+    if let (Some(last), Err(_)) = (tables.last(), u16::try_from(upstreams.len())) {
+        faults.push(Fault::new(
+            &last.key,
+            "too many upstreams",
+            "at most 65535 are served",
+        ));
+    }
+    upstreams
+}
+
+fn listeners(
+    tables: &[ListenerTable],
+    upstreams: &[Upstream],
+    common: [Socket; 2],
+    faults: &mut Faults,
+) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    for table in tables {
+        let [front, back] = sockets(&table.sockets, common, faults);
+        let upstream = upstream_of(table, upstreams, faults);
+        let Some(listen) = &table.listen else {
+            let way_out = "write listen = \"tls://ADDR:PORT\" or \"xmpps://ADDR:PORT\"";
+            faults.unless_it_follows(missing(&table.key, table.line, "listen", way_out));
+            continue;
+        };
+        let alpn = alpn(table.alpn.as_ref(), listen.value.scheme, faults);
+        drafts.push(Draft {
+            place: listen.with(()),
+            name: table
+                .name
+                .as_ref()
+                .map(|name| (name.value.clone(), name.with(()))),
+            listen: listen.value,
+            target: Target::Known(upstream),
+            front,
+            back,
+            on_truncation: said(table.on_truncation.as_ref(), OnTruncation::Fin),
+            alpn,
+        });
+    }
+    drafts
+}
+
+fn upstream_of(table: &ListenerTable, upstreams: &[Upstream], faults: &mut Faults) -> UpstreamId {
+    let names: Vec<&str> = upstreams
+        .iter()
+        .map(|upstream| upstream.name.as_str())
+        .collect();
+    let Some(wanted) = &table.upstream else {
+        let way_out = match names.as_slice() {
+            [] => "add an [[upstream]] and name it here".to_owned(),
+            names => format!("name an upstream: {}", words::listed(names)),
+        };
+        faults.unless_it_follows(missing(&table.key, table.line, "upstream", way_out));
+        return UpstreamId(0);
+    };
+    if let Some(index) = names.iter().position(|name| *name == wanted.value) {
+        return UpstreamId(u16::try_from(index).unwrap_or(u16::MAX));
+    }
+    let way_out = match (
+        words::nearest(&wanted.value, names.iter().copied()),
+        names.as_slice(),
+    ) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, []) => format!("add an [[upstream]] with name = {:?}", wanted.value),
+        (None, names) => format!("known are {}", words::listed(names)),
+    };
+    faults.unless_it_follows(
+        wanted.fault(format!("no upstream is named {:?}", wanted.value), way_out),
+    );
+    UpstreamId(0)
+}
+
+fn alpn(given: Option<&Given<Vec<String>>>, scheme: Scheme, faults: &mut Faults) -> Vec<String> {
+    let Some(given) = given else {
+        return match scheme {
+            Scheme::Tls => Vec::new(),
+            Scheme::Xmpps => vec![defaults::XMPPS_ALPN.to_owned()],
+        };
+    };
+    for (index, protocol) in given.value.iter().enumerate() {
+        if !(1..=255).contains(&protocol.len()) {
+            faults.push(given.fault(
+                format!("{protocol:?} cannot be an ALPN protocol"),
+                "write 1 to 255 bytes, such as xmpp-client",
+            ));
+        } else if given.value[..index].contains(protocol) {
+            faults.push(given.fault(
+                format!("{protocol:?} is there twice"),
+                "name each protocol once",
+            ));
+        }
+    }
+    given.value.clone()
+}
+
+/// One draft for each LISTEN; the backends of equal ones gather behind it.
+fn forwards(flags: &FlagLists, common: [Socket; 2], faults: &mut Faults) -> Vec<Draft> {
+    let mut drafts: Vec<Draft> = Vec::new();
+    for text in &flags.forwards {
+        let key = format!("--forward {text}");
+        let Forward { listen, backend } = match text.parse() {
+            Ok(forward) => forward,
+            Err(super::Reason { problem, way_out }) => {
+                faults.push(Fault::new(key, problem, way_out));
+                continue;
+            }
+        };
+        if let Some(draft) = drafts.iter_mut().find(|draft| draft.listen == listen) {
+            if let Target::Own(backends) = &mut draft.target {
+                if backends.contains(&backend) {
+                    let way_out = "name each backend once";
+                    faults.push(Fault::new(
+                        key,
+                        format!("{backend} is there twice"),
+                        way_out,
+                    ));
+                }
+                backends.push(backend);
+            }
+            continue;
+        }
+        let [front, back] = common;
+        drafts.push(Draft {
+            place: Given::by_flag(&key, ()),
+            name: None,
+            target: Target::Own(vec![backend]),
+            front,
+            back,
+            on_truncation: flags.on_truncation.unwrap_or(OnTruncation::Fin),
+            alpn: alpn(None, listen.scheme, faults),
+            listen,
+        });
+    }
+    drafts
+}
+
+/// Settles the names, checks that names and addresses are single, and gives forwards their
+/// upstreams.
+fn name_and_join(
+    drafts: Vec<Draft>,
+    upstreams: &mut Vec<Upstream>,
+    flag_ca: &[PathBuf],
+    faults: &mut Faults,
+) -> Vec<Listener> {
+    let short = |listen: &Listen| format!("{}-{}", listen.scheme, listen.addr.port());
+    let mut wanted: HashMap<String, HashSet<SocketAddr>> = HashMap::new();
+    for draft in &drafts {
+        let given = draft.name.as_ref().map(|(name, _)| name.clone());
+        let name = given.unwrap_or_else(|| short(&draft.listen));
+        wanted.entry(name).or_default().insert(draft.listen.addr);
+    }
+    let mut listeners: Vec<Listener> = Vec::new();
+    for draft in drafts {
+        let Listen { scheme, addr } = draft.listen;
+        let name_place = draft.name.as_ref().map_or(&draft.place, |(_, place)| place);
+        let name = draft.name.as_ref().map_or_else(
+            || {
+                let name = short(&draft.listen);
+                if wanted.get(&name).is_some_and(|addrs| addrs.len() > 1) {
+                    format!("{scheme}-{}-{}", addr.ip(), addr.port())
+                } else {
+                    name
+                }
+            },
+            |(name, _)| name.clone(),
+        );
+        if let Some(other) = listeners.iter().find(|other| other.addr == addr) {
+            faults.push(draft.place.fault(
+                format!("{addr} is served by listener {:?} too", other.name),
+                "give each listener an address of its own",
+            ));
+        } else if listeners.iter().any(|other| other.name == name) {
+            faults.push(name_place.fault(
+                format!("another listener is named {name:?}"),
+                "give each a name of its own",
+            ));
+        }
+        let upstream = match draft.target {
+            Target::Known(id) => id,
+            Target::Own(backends) => {
+                if upstreams.iter().any(|other| other.name == name) {
+                    faults.push(draft.place.fault(
+                        format!("its upstream would be named {name:?} like one of the file"),
+                        "rename that one",
+                    ));
+                }
+                upstreams.push(Upstream {
+                    name: name.clone(),
+                    backends,
+                    ca: flag_ca.to_vec(),
+                });
+                UpstreamId(u16::try_from(upstreams.len() - 1).unwrap_or(u16::MAX))
+            }
+        };
+        if u16::try_from(listeners.len()).is_err() {
+            faults.push(
+                draft
+                    .place
+                    .fault("too many listeners", "at most 65535 are served"),
+            );
+            break;
+        }
+        listeners.push(Listener {
+            name,
+            scheme,
+            addr,
+            upstream,
+            front: draft.front,
+            back: draft.back,
+            on_truncation: draft.on_truncation,
+            alpn: draft.alpn,
+        });
+    }
+    listeners
+}
+
+/// Front and back, where `table` says nothing as in `base`.
+fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Socket; 2] {
+    let mut buffer = |given: &Option<Given<SocketBuffer>>, base: SocketBuffer| {
+        if let Some(
+            given @ Given {
+                value: SocketBuffer::Bytes(bytes),
+                ..
+            },
+        ) = given
+        {
+            let bytes = given.with(*bytes);
+            faults.within(Some(&bytes), 0, &defaults::SOCKET_BUFFERS, size_text);
+        }
+        said(given.as_ref(), base)
+    };
+    let [front, back] = base;
+    let front_buffers = (
+        buffer(&table.front_recv_buffer, front.recv_buffer),
+        buffer(&table.front_send_buffer, front.send_buffer),
+    );
+    let back_buffers = (
+        buffer(&table.back_recv_buffer, back.recv_buffer),
+        buffer(&table.back_send_buffer, back.send_buffer),
+    );
+    let keepalive = table.keepalive.as_ref();
+    let keepalive = faults.zero_or_within(keepalive, front.keepalive, &defaults::KEEPALIVES);
+    let user_timeout = table.user_timeout.as_ref();
+    let user_timeout =
+        faults.zero_or_within(user_timeout, front.user_timeout, &defaults::USER_TIMEOUTS);
+    [front_buffers, back_buffers].map(|(recv_buffer, send_buffer)| Socket {
+        recv_buffer,
+        send_buffer,
+        keepalive,
+        user_timeout,
+    })
+}
+
+/// Pairs of the flags, then of the file, then of the folder: so a flag's first is the default.
+fn certificates(file: &File, faults: &mut Faults) -> Vec<Certificate> {
+    let (certs, keys) = (&file.flags.certs, &file.flags.keys);
+    if certs.len() != keys.len() {
+        faults.push(Fault::new(
+            if certs.len() > keys.len() {
+                "--cert"
+            } else {
+                "--key"
+            },
+            format!("given are {} --cert and {} --key", certs.len(), keys.len()),
+            "give one --key for each --cert, in the same order",
+        ));
+    }
+    let mut pairs: Vec<Certificate> = certs
+        .iter()
+        .zip(keys)
+        .map(|(cert, key)| Certificate {
+            cert: cert.clone(),
+            key: key.clone(),
+        })
+        .collect();
+    for table in &file.certificates {
+        pairs.extend(certificate(table, faults));
+    }
+    if let Some(dir) = &file.tls.cert_dir {
+        certificates_in(dir, &mut pairs, faults);
+    } else if pairs.is_empty() && certs.len() == keys.len() {
+        faults.unless_it_follows(Fault::new(
+            "certificate",
+            "there is none",
+            "give --cert FILE and --key FILE, --cert-dir DIR, or a [[certificate]] in the file",
+        ));
+    }
+    pairs
+}
+
+fn certificate(table: &CertificateTable, faults: &mut Faults) -> Option<Certificate> {
+    let pair = (&table.cert, &table.private_key);
+    if let (Some(cert), Some(key)) = pair {
+        return Some(Certificate {
+            cert: cert.value.clone(),
+            key: key.value.clone(),
+        });
+    }
+    for (given, key, what) in [
+        (pair.0, "cert", "name the PEM file of the chain"),
+        (pair.1, "key", "name the PEM file of the private key"),
+    ] {
+        if given.is_none() {
+            faults.unless_it_follows(missing(&table.key, table.line, key, what));
+        }
+    }
+    None
+}
+
+/// The pairs in the folders of `dir`, by name. Plain files are left aside (certbot puts a README
+/// there), and names that begin with a dot (a mounted Kubernetes secret has such folders for
+/// itself).
+fn certificates_in(dir: &Given<PathBuf>, pairs: &mut Vec<Certificate>, faults: &mut Faults) {
+    let mut folders = match folders(&dir.value) {
+        Ok(folders) => folders,
+        Err(error) => {
+            faults.push(dir.fault(
+                format!("cannot read {}: {error}", dir.value.display()),
+                "name a folder that this user may read",
+            ));
+            return;
+        }
+    };
+    folders.sort();
+    if folders.is_empty() {
+        faults.push(dir.fault(
+            format!("{} has no folder in it", dir.value.display()),
+            "put one there for each name, with fullchain.pem and privkey.pem",
+        ));
+    }
+    for folder in folders {
+        let (cert, key) = (folder.join("fullchain.pem"), folder.join("privkey.pem"));
+        for file in [&cert, &key] {
+            if !file.is_file() {
+                faults.push(dir.fault(
+                    format!("there is no file {}", file.display()),
+                    "put fullchain.pem and privkey.pem into each folder",
+                ));
+            }
+        }
+        pairs.push(Certificate { cert, key });
+    }
+}
+
+fn folders(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        // Not `entry.file_type()`: a link to a folder is a folder here.
+        if !hidden && entry.path().is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    Ok(folders)
+}
+
+fn buffers(file: &File, workers: usize, memory: u64, faults: &mut Faults) -> Buffers {
+    let table = &file.buffers;
+    let (given, sizes) = (table.buffer_size.as_ref(), &defaults::BUFFER_SIZES);
+    let buffer_size = faults.within(given, defaults::BUFFER_SIZE, sizes, size_text);
+    let floor = defaults::pool_floor(workers, buffer_size.clamp(*sizes.start(), *sizes.end()));
+    let share = usize::try_from(memory / defaults::POOL_SHARE).unwrap_or(usize::MAX);
+    let default = share
+        .clamp(defaults::POOL_MIN, defaults::POOL_MAX)
+        .max(floor);
+    let pool_size = match &table.pool_size {
+        None
+        | Some(Given {
+            value: Auto::Auto, ..
+        }) => default,
+        Some(Given {
+            value: Auto::Set(size),
+            ..
+        }) if *size >= floor && *size as u64 <= defaults::POOL_LIMIT => *size,
+        Some(given) => {
+            let problem = match given.value {
+                Auto::Set(size) if size < floor => format!(
+                    "{} is too small for {workers} workers that read up to {} at once",
+                    size_text(size),
+                    size_text(buffer_size)
+                ),
+                _ => "more than any machine has".to_owned(),
+            };
+            faults.push(given.fault(
+                problem,
+                format!("write {} or more, or auto", size_text(floor)),
+            ));
+            default
+        }
+    };
+    Buffers {
+        pooled: said(table.pool.as_ref(), true),
+        pool_size,
+        buffer_size,
+    }
+}
+
+fn limits_of(table: &LimitsTable, faults: &mut Faults) -> Limits {
+    if let Some(given) = &table.max_connections
+        && let MaxConnections::Count(count) = given.value
+    {
+        let count = given.with(count);
+        faults.within(Some(&count), 0, &defaults::CONNECTIONS, |n| n.to_string());
+    }
+    let backlog = table.backlog.as_ref();
+    let backlogs = &defaults::BACKLOGS;
+    Limits {
+        max_connections: said(table.max_connections.as_ref(), MaxConnections::FromFdLimit),
+        max_connections_per_ip: table
+            .max_connections_per_ip
+            .as_ref()
+            .map(|given| given.value)
+            .filter(|&count| count > 0),
+        backlog: faults.within(backlog, defaults::BACKLOG, backlogs, |n| n.to_string()),
+    }
+}
+
+fn timeouts(table: &TimeoutsTable, faults: &mut Faults) -> Timeouts {
+    let mut deadline = |given: &Option<Given<Duration>>, default| {
+        faults.zero_or_within(given.as_ref(), default, &defaults::DEADLINES)
+    };
+    Timeouts {
+        handshake: deadline(&table.handshake, defaults::HANDSHAKE),
+        connect: deadline(&table.connect, defaults::CONNECT),
+        idle: deadline(&table.idle, defaults::IDLE),
+        half_closed: deadline(&table.half_closed, defaults::HALF_CLOSED),
+        drain: deadline(&table.drain, defaults::DRAIN),
+        stall: faults.within(
+            table.stall.as_ref(),
+            defaults::STALL,
+            &defaults::STALLS,
+            duration_text,
+        ),
+    }
+}
+
+fn log(table: &LogTable) -> Log {
+    Log {
+        level: said(table.level.as_ref(), defaults::LOG_LEVEL.to_owned()),
+        format: said(table.format.as_ref(), LogFormat::Text),
+        access: said(table.access.as_ref(), AccessLog::Off),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;

@@ -1,0 +1,572 @@
+//! What the settings come to, and what bad ones are told: the messages are part of the surface.
+
+use super::*;
+use proptest::prelude::*;
+
+const MACHINE: Machine = Machine {
+    cpus: 2,
+    memory: 1 << 30,
+};
+
+/// Settings that hold, for a test to add to; ten lines.
+const SOUND: &str = "\
+[[listener]]
+listen = \"tls://127.0.0.1:8443\"
+upstream = \"chat\"
+[[upstream]]
+name = \"chat\"
+[[upstream.backend]]
+address = \"chat:5222\"
+[[certificate]]
+cert = \"a.pem\"
+key = \"a.key\"
+";
+
+fn resolve(text: &str) -> Config {
+    let config = File::parse(text).and_then(|file| file.resolve_on(MACHINE));
+    config.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Everything that is wrong with a file, by the way a user goes: reading on after a fault.
+fn faults(text: &str) -> String {
+    let path = std::env::temp_dir().join(format!(
+        "vestibule-faults-{}-{:?}.toml",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    fs::write(&path, text).unwrap();
+    let result = File::open(&path).resolve_on(MACHINE);
+    fs::remove_file(&path).unwrap();
+    let told = result.unwrap_err().to_string();
+    told.replace(&path.display().to_string(), "v.toml")
+}
+
+/// What flags alone come to.
+fn flags(lists: FlagLists) -> Result<Config, ConfigError> {
+    let file = File {
+        flags: lists,
+        ..File::default()
+    };
+    file.resolve_on(MACHINE)
+}
+
+fn pair(forwards: &[&str]) -> FlagLists {
+    FlagLists {
+        forwards: forwards.iter().map(ToString::to_string).collect(),
+        certs: vec!["a.pem".into()],
+        keys: vec!["a.key".into()],
+        ..FlagLists::default()
+    }
+}
+
+#[test]
+fn one_fault_in_a_file_is_told_with_its_key_and_line() {
+    // Each is put behind SOUND, so its first line is the eleventh.
+    let cases = [
+        (
+            "[limits]\nbacklogg = 5",
+            "limits.backlogg: unknown key in [limits]; did you mean backlog? (v.toml, line 12)",
+        ),
+        (
+            "[limits]\ncolour = 5",
+            "limits.colour: unknown key in [limits]; known there: backlog, max_connections, max_connections_per_ip (v.toml, line 12)",
+        ),
+        (
+            "[timeout]\nidle = \"1s\"",
+            "timeout: unknown key at the top of the file; did you mean timeouts? (v.toml, line 11)",
+        ),
+        (
+            "[[route]]\nhost = \"x\"",
+            "route: unknown key at the top of the file; known there: admin, buffers, certificate, limits, listener, log, sockets, timeouts, tls, upstream, workers (v.toml, line 11)",
+        ),
+        (
+            "[limits]\nbacklog = \"many\"",
+            "limits.backlog: \"many\" is not a whole number; write digits, such as 1000 (v.toml, line 12)",
+        ),
+        (
+            "[limits]\nbacklog = [1]",
+            "limits.backlog: a list does not belong here; write one value (v.toml, line 12)",
+        ),
+        (
+            "[limits]\nbacklog = 0",
+            "limits.backlog: 0 is out of range; write 1 to 65535 (v.toml, line 12)",
+        ),
+        (
+            "[limits]\nmax_connections = 0",
+            "limits.max_connections: 0 is out of range; write 1 to 500000000 (v.toml, line 12)",
+        ),
+        (
+            "limits = 5",
+            "certificate.1.limits: unknown key in [certificate]; it belongs to the top of the file (v.toml, line 11)",
+        ),
+        (
+            "workers = 5",
+            "certificate.1.workers: unknown key in [certificate]; it belongs to the top of the file (v.toml, line 11)",
+        ),
+        (
+            "[limits]\nidle = 5",
+            "limits.idle: unknown key in [limits]; it belongs to [timeouts] (v.toml, line 12)",
+        ),
+        (
+            "[limits]\nkeepalive = 5",
+            "limits.keepalive: unknown key in [limits]; it belongs to [listener] or [sockets] (v.toml, line 12)",
+        ),
+        (
+            "[limits]\n\"a\\nb\" = 5",
+            "limits.a\\nb: unknown key in [limits]; known there: backlog, max_connections, max_connections_per_ip (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\npool = \"yes\"",
+            "buffers.pool: a text does not belong here; write true or false (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\nbuffer_size = 512",
+            "buffers.buffer_size: 512 is out of range; write 1KiB to 1MiB (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\nbuffer_size = \"2MiB\"",
+            "buffers.buffer_size: 2MiB is out of range; write 1KiB to 1MiB (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\npool_size = \"639KiB\"",
+            "buffers.pool_size: 639KiB is too small for 2 workers that read up to 64KiB at once; write 640KiB or more, or auto (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\npool_size = \"2TiB\"",
+            "buffers.pool_size: more than any machine has; write 640KiB or more, or auto (v.toml, line 12)",
+        ),
+        (
+            "[buffers]\npool_size = \"x\"",
+            "buffers.pool_size: \"x\" is not a size; write bytes (65536) or a number with a unit (64KiB, 16MiB), or auto (v.toml, line 12)",
+        ),
+        (
+            "[sockets]\nfront_recv_buffer = 100",
+            "sockets.front_recv_buffer: 100 is out of range; write 2KiB to 1GiB (v.toml, line 12)",
+        ),
+        (
+            "[sockets]\nkeepalive = \"1s\"",
+            "sockets.keepalive: 1s is out of range; write 6s to 9h, or 0 (v.toml, line 12)",
+        ),
+        (
+            "[sockets]\nuser_timeout = \"2days\"",
+            "sockets.user_timeout: 2days is out of range; write 1s to 1day, or 0 (v.toml, line 12)",
+        ),
+        (
+            "[timeouts]\nidle = 60",
+            "timeouts.idle: \"60\" has no unit; write 60s, 60m, or 0 for never (v.toml, line 12)",
+        ),
+        (
+            "[timeouts]\nidle = \"1year\"",
+            "timeouts.idle: 1year is out of range; write 1ms to 30days, or 0 (v.toml, line 12)",
+        ),
+        (
+            "[timeouts]\nstall = 0",
+            "timeouts.stall: 0 is out of range; write 100ms to 1h (v.toml, line 12)",
+        ),
+        (
+            "[tls]\nmin = 1.1",
+            "tls.min: TLS 1.1 is broken and not served; write 1.2 or 1.3 (v.toml, line 12)",
+        ),
+        (
+            "[tls]\ncert_dir = \"\"",
+            "tls.cert_dir: the path is empty; name a file or folder (v.toml, line 12)",
+        ),
+        (
+            "[tls]\ncert_dir = \"/nonexistent\"",
+            "tls.cert_dir: cannot read /nonexistent: No such file or directory (os error 2); name a folder that this user may read (v.toml, line 12)",
+        ),
+        (
+            "[admin]\naddress = \"0.0.0.0:9090\"",
+            "admin.address: 0.0.0.0:9090 is not loopback, and the admin listener asks for no password; use 127.0.0.1:9090, [::1]:9090 or unix:PATH (v.toml, line 12)",
+        ),
+        (
+            "[admin]\naddress = \"127.0.0.1:8443\"",
+            "admin.address: a listener serves 127.0.0.1:8443; give the admin listener an address of its own (v.toml, line 12)",
+        ),
+        (
+            "[log]\nlevel = \"loud\"",
+            "log.level: \"loud\" is not known here; write off, error, warn, info, debug or trace (v.toml, line 12)",
+        ),
+        (
+            "[[listener]]\nlisten = \"xmpp://0.0.0.0:5222\"\nupstream = \"chat\"",
+            "listener.2.listen: scheme \"xmpp\" is not in this version; use tls or xmpps (v.toml, line 12)",
+        ),
+        (
+            "[[listener]]\nupstream = \"chat\"",
+            "listener.2.listen: missing; write listen = \"tls://ADDR:PORT\" or \"xmpps://ADDR:PORT\" (v.toml, line 11)",
+        ),
+        (
+            "[[listener]]\nlisten = \"tls://[::]:1\"",
+            "listener.tls-1.upstream: missing; name an upstream: chat (v.toml, line 11)",
+        ),
+        (
+            "[[listener]]\nlisten = \"tls://[::]:1\"\nupstream = \"chatt\"",
+            "listener.tls-1.upstream: no upstream is named \"chatt\"; did you mean chat? (v.toml, line 13)",
+        ),
+        (
+            "[[listener]]\nlisten = \"tls://[::]:1\"\nupstream = \"xyz\"",
+            "listener.tls-1.upstream: no upstream is named \"xyz\"; known are chat (v.toml, line 13)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://127.0.0.1:8443\"\nupstream = \"chat\"",
+            "listener.b.listen: 127.0.0.1:8443 is served by listener \"tls-8443\" too; give each listener an address of its own (v.toml, line 13)",
+        ),
+        (
+            "[[listener]]\nname = \"tls-8443\"\nlisten = \"tls://127.0.0.1:1\"\nupstream = \"chat\"\n[[listener]]\nname = \"tls-8443\"\nlisten = \"tls://127.0.0.1:2\"\nupstream = \"chat\"",
+            "listener.3.name: another listener is named \"tls-8443\"; give each a name of its own (v.toml, line 16)",
+        ),
+        (
+            "[[listener]]\nname = \"b b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"",
+            "listener.2.name: \"b b\" cannot be a name; write 1 to 64 letters, digits or -, _, . or : (v.toml, line 12)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\nalpn = [\"x\", \"x\"]",
+            "listener.b.alpn: \"x\" is there twice; name each protocol once (v.toml, line 15)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\nalpn = [\"\"]",
+            "listener.b.alpn: \"\" cannot be an ALPN protocol; write 1 to 255 bytes, such as xmpp-client (v.toml, line 15)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\nalpn = \"x\"",
+            "listener.b.alpn: a text does not belong here; write a list of texts: [\"...\", \"...\"] (v.toml, line 15)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\nback_send_buffer = 1",
+            "listener.b.back_send_buffer: 1 is out of range; write 2KiB to 1GiB (v.toml, line 15)",
+        ),
+        (
+            "[[upstream]]\nname = \"chat\"\n[[upstream.backend]]\naddress = \"b:1\"",
+            "upstream.2.name: another upstream has this name; give each its own (v.toml, line 12)",
+        ),
+        (
+            "[[upstream]]\nname = \"b\"",
+            "upstream.b.backend: missing; add [[upstream.backend]] with address = \"HOST:PORT\" (v.toml, line 11)",
+        ),
+        (
+            "[[upstream]]\n[[upstream.backend]]\naddress = \"b:1\"",
+            "upstream.2.name: missing; name it, so that a listener can refer to it (v.toml, line 11)",
+        ),
+        (
+            "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\naddress = \"chat\"",
+            "upstream.b.backend.1.address: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH (v.toml, line 14)",
+        ),
+        (
+            "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\nadress = \"chat:1\"",
+            "upstream.b.backend.1.adress: unknown key in [upstream.backend]; did you mean address? (v.toml, line 14)",
+        ),
+        (
+            "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\n[[upstream.backend]]\naddress = \"chat:1\"",
+            "upstream.b.backend.1.address: missing; write address = \"HOST:PORT\" (v.toml, line 13)",
+        ),
+        (
+            "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\naddress = \"b:1\"\n[[upstream.backend]]\naddress = \"b:1\"",
+            "upstream.b.backend.2.address: b:1 is there twice; name each backend once (v.toml, line 16)",
+        ),
+        (
+            "[[certificate]]\ncert = \"b.pem\"",
+            "certificate.2.key: missing; name the PEM file of the private key (v.toml, line 11)",
+        ),
+        (
+            "[[certificate]]\nkey = \"b.key\"",
+            "certificate.2.cert: missing; name the PEM file of the chain (v.toml, line 11)",
+        ),
+    ];
+    for (text, message) in cases {
+        assert_eq!(faults(&format!("{SOUND}{text}\n")), message, "{text}");
+    }
+    for (text, message) in [
+        (
+            "workers = 0\n",
+            "workers: 0 is out of range; write 1 to 1024 (v.toml, line 1)",
+        ),
+        (
+            "workers = 1.5\n",
+            "workers: \"1.5\" is not a whole number; write digits, such as 1000, or auto (v.toml, line 1)",
+        ),
+        (
+            "workers = 1979-05-27\n",
+            "workers: a date or time does not belong here; write one value (v.toml, line 1)",
+        ),
+        (
+            "limits = 5\n",
+            "limits: a number does not belong here; write a table: [limits] (v.toml, line 1)",
+        ),
+    ] {
+        assert_eq!(faults(&format!("{text}{SOUND}")), message, "{text}");
+    }
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_its_line() {
+    let told = faults("workers = \n[limits\nbacklog = 5\n");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines.len() >= 2, "{told}");
+    assert!(lines[0].starts_with("TOML: "), "{told}");
+    assert!(
+        lines[0].ends_with("; mend the syntax there (v.toml, line 1)"),
+        "{told}"
+    );
+    assert!(
+        lines[1].ends_with("; mend the syntax there (v.toml, line 2)"),
+        "{told}"
+    );
+}
+
+#[test]
+fn all_faults_are_told_at_once_and_none_that_only_follow() {
+    let told = faults(
+        "\
+workerz = 3
+[[listener]]
+listn = \"tls://127.0.0.1:8443\"
+upstream = \"chat\"
+[[upstrem]]
+name = \"chat\"
+[limits]
+backlog = \"many\"
+[timeouts]
+stall = 0
+[buffers]
+buffer_size = 1
+",
+    );
+    assert_eq!(
+        told,
+        "\
+workerz: unknown key at the top of the file; did you mean workers? (v.toml, line 1)
+listener.1.listn: unknown key in [listener]; did you mean listen? (v.toml, line 3)
+upstrem: unknown key at the top of the file; did you mean upstream? (v.toml, line 5)
+limits.backlog: \"many\" is not a whole number; write digits, such as 1000 (v.toml, line 8)
+buffers.buffer_size: 1 is out of range; write 1KiB to 1MiB (v.toml, line 12)
+timeouts.stall: 0 is out of range; write 100ms to 1h (v.toml, line 10)"
+    );
+}
+
+#[test]
+fn nothing_said_is_told_with_the_way_in() {
+    let error = File::default().resolve_on(MACHINE).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "\
+listener: there is nothing to serve; give --forward LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222, or a [[listener]] in the file
+certificate: there is none; give --cert FILE and --key FILE, --cert-dir DIR, or a [[certificate]] in the file"
+    );
+}
+
+#[test]
+fn an_unreadable_file_is_a_fault() {
+    let error = File::open(Path::new("/nonexistent.toml")).resolve_on(MACHINE);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "--config: cannot read /nonexistent.toml: No such file or directory (os error 2); name a TOML file that this user may read"
+    );
+}
+
+#[test]
+fn bad_forwards_are_told_with_the_flag() {
+    for (forwards, message) in [
+        (
+            &["xmpps://0.0.0.0:5223=chat"] as &[&str],
+            "--forward xmpps://0.0.0.0:5223=chat: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+        ),
+        (
+            &["chat:5222"],
+            "--forward chat:5222: there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
+        ),
+        (
+            &["https://0.0.0.0:443=chat:80"],
+            "--forward https://0.0.0.0:443=chat:80: scheme \"https\" is not in this version; use tls or xmpps",
+        ),
+        (
+            &["tls://0.0.0.0:443=http://chat:80"],
+            "--forward tls://0.0.0.0:443=http://chat:80: http:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+        ),
+        (
+            &["tls://0.0.0.0:1=a:1", "tls://0.0.0.0:1=a:1"],
+            "--forward tls://0.0.0.0:1=a:1: a:1 is there twice; name each backend once",
+        ),
+        (
+            &["tls://0.0.0.0:1=a:1", "xmpps://0.0.0.0:1=b:1"],
+            "--forward xmpps://0.0.0.0:1=b:1: 0.0.0.0:1 is served by listener \"tls-1\" too; give each listener an address of its own",
+        ),
+    ] {
+        let error = flags(pair(forwards)).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn unpaired_certificates_are_told() {
+    let mut lists = pair(&["tls://0.0.0.0:1=a:1"]);
+    lists.certs.push("b.pem".into());
+    assert_eq!(
+        flags(lists.clone()).unwrap_err().to_string(),
+        "--cert: given are 2 --cert and 1 --key; give one --key for each --cert, in the same order"
+    );
+    lists.certs.clear();
+    assert_eq!(
+        flags(lists).unwrap_err().to_string(),
+        "--key: given are 0 --cert and 1 --key; give one --key for each --cert, in the same order"
+    );
+}
+
+#[test]
+fn forwards_with_one_listen_balance() {
+    let config = flags(pair(&[
+        "xmpps://0.0.0.0:5223=a:5222",
+        "tls://0.0.0.0:8443=c:1",
+        "xmpps://0.0.0.0:5223=tls://b:5222",
+    ]))
+    .unwrap();
+    let names: Vec<_> = config.listeners.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["xmpps-5223", "tls-8443"]);
+    assert_eq!(config.listeners[0].alpn, ["xmpp-client"]);
+    assert!(config.listeners[1].alpn.is_empty());
+    let upstream = &config.upstreams[usize::from(config.listeners[0].upstream.0)];
+    assert_eq!(upstream.name, "xmpps-5223");
+    let backends: Vec<_> = upstream.backends.iter().map(ToString::to_string).collect();
+    assert_eq!(backends, ["a:5222", "tls://b:5222"]);
+}
+
+#[test]
+fn names_that_clash_take_the_address_in() {
+    let config = flags(pair(&[
+        "tls://127.0.0.1:8443=a:1",
+        "tls://[::1]:8443=a:1",
+        "tls://127.0.0.1:9443=a:1",
+    ]))
+    .unwrap();
+    let names: Vec<_> = config.listeners.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["tls-127.0.0.1-8443", "tls-::1-8443", "tls-9443"]);
+}
+
+#[test]
+fn forwards_add_to_the_listeners_of_the_file() {
+    let mut file = File::parse(SOUND).unwrap();
+    file.flags = pair(&["xmpps://0.0.0.0:5223=b:1"]);
+    file.flags.backend_ca = vec!["ca.pem".into()];
+    let config = file.resolve_on(MACHINE).unwrap();
+    let names: Vec<_> = config.listeners.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["tls-8443", "xmpps-5223"]);
+    assert_eq!(config.certificates.len(), 2);
+    assert!(
+        config
+            .upstreams
+            .iter()
+            .all(|u| u.ca == [PathBuf::from("ca.pem")])
+    );
+
+    let mut file = File::parse(SOUND).unwrap();
+    file.flags = pair(&["tls://127.0.0.1:8443=b:1"]);
+    assert_eq!(
+        file.resolve_on(MACHINE).unwrap_err().to_string(),
+        "\
+--forward tls://127.0.0.1:8443=b:1: 127.0.0.1:8443 is served by listener \"tls-8443\" too; give each listener an address of its own"
+    );
+}
+
+#[test]
+fn a_listener_may_have_sockets_of_its_own() {
+    let text = SOUND.replace(
+        "upstream = \"chat\"",
+        "upstream = \"chat\"\nfront_recv_buffer = \"8KiB\"\nkeepalive = 0",
+    );
+    let config = resolve(&format!(
+        "{text}[sockets]\nfront_recv_buffer = \"4KiB\"\nfront_send_buffer = \"6KiB\"\n"
+    ));
+    let listener = &config.listeners[0];
+    assert_eq!(listener.front.recv_buffer, SocketBuffer::Bytes(8 << 10));
+    assert_eq!(listener.front.send_buffer, SocketBuffer::Bytes(6 << 10));
+    assert_eq!(listener.back.recv_buffer, SocketBuffer::Auto);
+    assert_eq!(listener.front.keepalive, Duration::ZERO);
+    assert_eq!(listener.back.keepalive, Duration::ZERO);
+}
+
+#[test]
+fn zero_is_never_or_no_limit() {
+    let config = resolve(&format!(
+        "{SOUND}[timeouts]\nhandshake = 0\nconnect = \"0\"\nidle = 0\nhalf_closed = 0\ndrain = 0\n\
+         [sockets]\nuser_timeout = 0\n[limits]\nmax_connections_per_ip = 0\n"
+    ));
+    let timeouts = config.timeouts;
+    for timeout in [
+        timeouts.handshake,
+        timeouts.connect,
+        timeouts.half_closed,
+        timeouts.drain,
+    ] {
+        assert!(timeout.is_zero());
+    }
+    assert_eq!(config.limits.max_connections_per_ip, None);
+}
+
+#[test]
+fn the_pool_follows_the_memory_and_the_workers() {
+    const MIB: u64 = 1 << 20;
+    for (cpus, memory, buffer_size, pool_size) in [
+        (1, 16 * MIB, "64KiB", 8 * MIB),
+        (2, 512 * MIB, "64KiB", 64 * MIB),
+        (2, 64 << 30, "64KiB", 1 << 30),
+        (2, u64::MAX, "64KiB", 1 << 30),
+        (64, 16 * MIB, "64KiB", 20 * MIB),
+        (8, 16 * MIB, "1MiB", 16 * MIB),
+    ] {
+        let text = format!("{SOUND}[buffers]\nbuffer_size = \"{buffer_size}\"\n");
+        let machine = Machine { cpus, memory };
+        let config = File::parse(&text).unwrap().resolve_on(machine).unwrap();
+        assert_eq!(config.workers, cpus);
+        assert_eq!(config.buffers.pool_size as u64, pool_size);
+    }
+}
+
+#[test]
+fn a_folder_of_certificates_is_read_by_name() {
+    let dir = std::env::temp_dir().join(format!("vestibule-certs-{}", std::process::id()));
+    for name in ["b.example", "a.example", "..data"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    for name in [
+        "a.example/fullchain.pem",
+        "a.example/privkey.pem",
+        "b.example/fullchain.pem",
+        "README",
+    ] {
+        fs::write(dir.join(name), "").unwrap();
+    }
+    let text = format!("{SOUND}[tls]\ncert_dir = {:?}\n", dir.display().to_string());
+    let told = faults(&text);
+    fs::write(dir.join("b.example/privkey.pem"), "").unwrap();
+    let config = resolve(&text);
+    fs::remove_dir_all(&dir).unwrap();
+
+    assert_eq!(
+        told,
+        format!(
+            "tls.cert_dir: there is no file {}/b.example/privkey.pem; put fullchain.pem and privkey.pem into each folder (v.toml, line 12)",
+            dir.display()
+        )
+    );
+    let certs: Vec<_> = config
+        .certificates
+        .iter()
+        .map(|pair| pair.cert.clone())
+        .collect();
+    assert_eq!(
+        certs,
+        [
+            PathBuf::from("a.pem"),
+            dir.join("a.example/fullchain.pem"),
+            dir.join("b.example/fullchain.pem")
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in r#"([a-z_.\[\]="0-9 ]|\n|\[\[|]]|listener|listen = "tls://|\PC){0,60}"#) {
+        if let Ok(file) = File::parse(&text) {
+            let _ = file.resolve_on(MACHINE);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! From settings to what the workers use. Reads certificates and resolves names; opens no socket.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use tokio::net::lookup_host;
+
+use crate::config::{self, Config, ConfigError, Fault, ListenerId, OnTruncation, SocketBuffer};
+use crate::pool::{PLAIN_MAX, READY_MAX};
+use crate::relay::Limits;
+use crate::sys::socket::Options;
+use crate::tls::certs::{CertError, Certificates, Pair, Which};
+use crate::tls::handshake::server_name;
+use crate::tls::terms::{BackTerms, Terms, TicketKey, TrustError, load_trusted};
+use crate::upstream::dial::DialTerms;
+use crate::upstream::{Backend, Target, Upstream};
+use crate::worker::snapshot::{Offer, SessionTerms, Snapshot};
+
+/// Reads and checks everything that `config` names.
+///
+/// # Errors
+/// Every fault found, with the file and the key it is about.
+pub async fn build(
+    config: &Config,
+    tickets: &TicketKey,
+) -> Result<(Snapshot, Vec<Arc<Upstream>>), ConfigError> {
+    let mut faults = Vec::new();
+    let certificates = certificates(config, &mut faults);
+    let mut upstreams = Vec::new();
+    for upstream in &config.upstreams {
+        upstreams.push(Arc::new(self::upstream(upstream, &mut faults).await));
+    }
+    let Some(certificates) = certificates.filter(|_| faults.is_empty()) else {
+        return Err(ConfigError(faults));
+    };
+    let snapshot = snapshot(config, &certificates, &upstreams, tickets)?;
+    Ok((snapshot, upstreams))
+}
+
+/// The same with the certificates read anew, and upstreams as they are.
+///
+/// # Errors
+/// Every fault found.
+pub fn rebuild(
+    config: &Config,
+    upstreams: &[Arc<Upstream>],
+    tickets: &TicketKey,
+) -> Result<Snapshot, ConfigError> {
+    let mut faults = Vec::new();
+    match certificates(config, &mut faults) {
+        Some(certificates) if faults.is_empty() => {
+            snapshot(config, &certificates, upstreams, tickets)
+        }
+        _ => Err(ConfigError(faults)),
+    }
+}
+
+fn certificates(config: &Config, faults: &mut Vec<Fault>) -> Option<Arc<Certificates>> {
+    let mut pairs = Vec::new();
+    for (at, files) in config.certificates.iter().enumerate() {
+        match Pair::load(&files.cert, &files.key) {
+            Ok(pair) => pairs.push(pair),
+            Err((which, error)) => {
+                let (file, key) = match which {
+                    Which::Cert => (&files.cert, "cert"),
+                    Which::Key => (&files.key, "key"),
+                };
+                faults.push(cert_fault(
+                    &format!("certificate[{at}].{key}"),
+                    file,
+                    &error,
+                ));
+            }
+        }
+    }
+    Certificates::new(pairs).map(Arc::new)
+}
+
+fn cert_fault(key: &str, file: &std::path::Path, error: &CertError) -> Fault {
+    // The error is written as "problem; way out".
+    let text = error.to_string();
+    let (problem, way_out) = text.split_once("; ").unwrap_or((&text, "mend the file"));
+    Fault::new(key, format!("{} {problem}", file.display()), way_out)
+}
+
+fn snapshot(
+    config: &Config,
+    certificates: &Arc<Certificates>,
+    upstreams: &[Arc<Upstream>],
+    tickets: &TicketKey,
+) -> Result<Snapshot, ConfigError> {
+    let tls12 = config.tls.min == config::TlsVersion::V1_2;
+    let mut listeners = Vec::new();
+    for (at, listener) in config.listeners.iter().enumerate() {
+        let certificates = Arc::clone(certificates);
+        let tls = Terms::new(
+            certificates,
+            tls12,
+            config.tls.sni_strict,
+            &listener.alpn,
+            tickets,
+        )
+        .map_err(|e| Fault::new("tls", e.to_string(), "report this"))?;
+        let upstream = upstreams
+            .get(usize::from(listener.upstream.0))
+            .ok_or_else(|| {
+                Fault::new(
+                    format!("listener.{}.upstream", listener.name),
+                    "is lost",
+                    "report this",
+                )
+            })?;
+        let session = SessionTerms {
+            id: ListenerId(at as u16),
+            name: listener.name.clone(),
+            handshake_timeout: config.timeouts.handshake,
+            upstream: Arc::clone(upstream),
+            upstream_id: listener.upstream,
+            dial: DialTerms {
+                options: socket_options(&listener.back),
+                timeout: config.timeouts.connect,
+            },
+            limits: Arc::new(Limits {
+                read_max: config.buffers.buffer_size,
+                large_records: large_records(config),
+                idle: config.timeouts.idle,
+                half_closed: config.timeouts.half_closed,
+                stall: config.timeouts.stall,
+                abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
+            }),
+        };
+        listeners.push(Offer {
+            tls,
+            session: Arc::new(session),
+        });
+    }
+    Ok(Snapshot { listeners })
+}
+
+/// TLS records that a large buffer holds.
+pub fn large_records(config: &Config) -> usize {
+    (config.buffers.buffer_size / PLAIN_MAX).clamp(1, READY_MAX)
+}
+
+/// Socket settings in the words of `sys`.
+pub fn socket_options(socket: &config::Socket) -> Options {
+    let bytes = |buffer| match buffer {
+        SocketBuffer::Auto => None,
+        SocketBuffer::Bytes(bytes) => Some(bytes),
+    };
+    Options {
+        recv_buffer: bytes(socket.recv_buffer),
+        send_buffer: bytes(socket.send_buffer),
+        keepalive: socket.keepalive,
+        user_timeout: socket.user_timeout,
+    }
+}
+
+async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstream {
+    let secure = upstream
+        .backends
+        .iter()
+        .any(|b| matches!(b, config::Backend::Tls { .. }));
+    let terms = if secure {
+        back_terms(upstream, faults)
+    } else {
+        None
+    };
+    let mut backends = Vec::new();
+    for backend in &upstream.backends {
+        let name = backend.to_string();
+        let key = format!("upstream.{}.backend", upstream.name);
+        let target = match backend {
+            config::Backend::Unix(path) => Target::Unix(path.clone()),
+            config::Backend::Tcp { host, port } => {
+                let addrs = addresses(host, *port, &key, faults).await;
+                Target::Tcp {
+                    addrs: ArcSwap::from_pointee(addrs),
+                    tls: None,
+                }
+            }
+            config::Backend::Tls { host, port } => {
+                let addrs = addresses(host, *port, &key, faults).await;
+                let server = server_name(host);
+                if let Err(problem) = &server {
+                    faults.push(Fault::new(&key, problem, "write tls://HOST:PORT"));
+                }
+                let tls = terms.clone().zip(server.ok());
+                Target::Tcp {
+                    addrs: ArcSwap::from_pointee(addrs),
+                    tls,
+                }
+            }
+        };
+        backends.push(Backend::new(name, target));
+    }
+    Upstream::new(upstream.name.clone(), backends)
+}
+
+fn back_terms(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Option<BackTerms> {
+    let mut fault = |problem: String, error: &TrustError| {
+        let key = format!("upstream.{}.ca", upstream.name);
+        let text = format!("{problem}{error}");
+        let (problem, way_out) = text.split_once("; ").unwrap_or((&text, "mend the file"));
+        faults.push(Fault::new(key, problem, way_out));
+    };
+    let mut own = Vec::new();
+    for file in &upstream.ca {
+        match load_trusted(file) {
+            Ok(found) => own.extend(found),
+            Err(error) => fault(format!("{} ", file.display()), &error),
+        }
+    }
+    // `tls.min` is about clients; what a backend speaks is its own affair, from 1.2 on.
+    BackTerms::new(own, true)
+        .map_err(|error| fault(String::new(), &error))
+        .ok()
+}
+
+async fn addresses(host: &str, port: u16, key: &str, faults: &mut Vec<Fault>) -> Vec<SocketAddr> {
+    match resolve(host, port).await {
+        Ok(addrs) => addrs,
+        Err(problem) => {
+            let way_out = "check the name, or write an IP address";
+            faults.push(Fault::new(key, problem, way_out));
+            Vec::new()
+        }
+    }
+}
+
+/// All addresses of a name, in the resolver's order.
+///
+/// # Errors
+/// What the resolver says, or that there are none.
+pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = lookup_host((host, port))
+        .await
+        .map_err(|e| format!("{host:?} does not resolve: {e}"))?;
+    let addrs: Vec<SocketAddr> = found.collect();
+    if addrs.is_empty() {
+        Err(format!("{host:?} has no address"))
+    } else {
+        Ok(addrs)
+    }
+}
+
+/// Remarks that are no faults: certificates that have expired or soon will.
+pub fn remarks(snapshot: &Snapshot) -> Vec<String> {
+    const SOON: i64 = 14 * 86_400;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs() as i64);
+    let Some(first) = snapshot.listeners.first() else {
+        return Vec::new();
+    };
+    let remark = |pair: &Pair| {
+        let name = pair.names.first().map_or("(no DNS name)", String::as_str);
+        let left = pair.not_after - now;
+        if pair.not_before > now {
+            Some(format!("the certificate of {name} is not valid yet"))
+        } else if left <= 0 {
+            Some(format!(
+                "the certificate of {name} has expired; clients will refuse it"
+            ))
+        } else if left < SOON {
+            Some(format!(
+                "the certificate of {name} expires in {} days",
+                left / 86_400
+            ))
+        } else {
+            None
+        }
+    };
+    first
+        .tls
+        .certificates()
+        .pairs()
+        .iter()
+        .filter_map(remark)
+        .collect()
+}
