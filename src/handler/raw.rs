@@ -1,16 +1,22 @@
 //! Any protocol: choose a backend, and relay bytes.
+//!
+//! A [`Conversation`] has three parts of life, so that the long one is small: [`Conversation::open`] and
+//! [`Conversation::close`] are futures with large states that the caller boxes for their moment; in
+//! between it is a future itself, no larger than its relay.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::endpoint::Endpoint;
 use crate::endpoint::secure::{abort, linger};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
 use crate::pool::{Lease, Magazine};
-use crate::relay::{End, Limits, Moved, Relay};
-use crate::upstream::Upstream;
+use crate::relay::{End, Limits, Moved, Outcome, Relay};
 use crate::upstream::dial::{DialError, DialTerms, dial};
+use crate::upstream::{Pick, Upstream};
 
-/// What a raw conversation needs of its listener.
+/// What a conversation needs of its listener.
 pub struct Terms<'a> {
     /// Where it goes.
     pub upstream: &'a Arc<Upstream>,
@@ -20,94 +26,96 @@ pub struct Terms<'a> {
     pub limits: &'a Arc<Limits>,
     /// Counters of the listener on this worker.
     pub cells: &'a Arc<ListenerCells>,
-    /// Counters of the upstream on this worker.
+    /// Counters of this worker.
     pub worker: &'a WorkerCells,
     /// Index of the upstream in them.
     pub upstream_index: usize,
 }
 
-/// How a conversation ended.
-#[derive(Debug, thiserror::Error)]
-pub enum RawEnd {
-    /// No backend took it.
-    #[error("no backend: {0}")]
-    NoBackend(DialError),
-    /// It took place.
-    #[error("{0}")]
-    Relayed(End),
-}
-
-impl RawEnd {
-    /// One word for the metric label `outcome` and the access log.
-    pub fn outcome(&self) -> &'static str {
-        match self {
-            Self::NoBackend(_) => "no_backend",
-            Self::Relayed(end) => end.outcome(),
-        }
-    }
+/// Client and backend, joined.
+pub struct Conversation {
+    relay: Relay,
+    /// The backend's count of connections.
+    pick: Pick,
+    cells: Arc<ListenerCells>,
 }
 
 /// What is known of a conversation that is over.
 #[derive(Debug)]
 pub struct Report {
     /// How it ended.
-    pub end: RawEnd,
+    pub end: End,
     /// Which backend had it.
-    pub backend: Option<usize>,
+    pub backend: usize,
     /// Payload bytes from either side.
     pub moved: Moved,
 }
 
-/// Connects `front` to a backend and relays until both directions have ended. `rest` was read from the
-/// front behind the handshake.
-pub async fn serve(
-    front: Endpoint,
-    rest: Option<Lease>,
-    terms: Terms<'_>,
-    pool: &Magazine,
-) -> Report {
-    let cells = terms.worker.upstreams.get(terms.upstream_index);
-    let cells = cells.map_or(&[][..], |cells| &cells[..]);
-    // Boxed: its state is large and short-lived, the relay's is small and long-lived.
-    let dialed = match Box::pin(dial(terms.upstream, terms.dial, pool, cells)).await {
-        Ok(dialed) => dialed,
-        Err(error) => {
-            drop(rest);
-            // No close_notify: nothing that the client could take for the backend's own end.
-            linger(front.socket()).await;
-            return Report {
-                end: RawEnd::NoBackend(error),
-                backend: None,
-                moved: Moved::default(),
-            };
+impl Conversation {
+    /// Connects `front` to a backend. `rest` was read from the front behind the handshake.
+    ///
+    /// # Errors
+    /// When no backend takes it; the client has then been sent the end, and no close_notify: nothing
+    /// that it could take for the backend's own end.
+    pub async fn open(
+        front: Endpoint,
+        rest: Option<Lease>,
+        terms: Terms<'_>,
+        pool: &Magazine,
+    ) -> Result<Self, DialError> {
+        let cells = terms.worker.upstreams.get(terms.upstream_index);
+        let cells = cells.map_or(&[][..], |cells| &cells[..]);
+        let dialed = match dial(terms.upstream, terms.dial, pool, cells).await {
+            Ok(dialed) => dialed,
+            Err(error) => {
+                drop(rest);
+                linger(front.socket()).await;
+                return Err(error);
+            }
+        };
+        let relay = Relay::new(
+            (front, rest),
+            (dialed.endpoint, dialed.rest),
+            pool.clone(),
+            Arc::clone(terms.limits),
+            Arc::clone(terms.cells),
+        );
+        Ok(Self {
+            relay,
+            pick: dialed.pick,
+            cells: Arc::clone(terms.cells),
+        })
+    }
+
+    /// Ends both connections in the way that `outcome` asks for.
+    pub async fn close(self, outcome: Outcome) -> Report {
+        let moved = self.relay.moved();
+        let (received, sent) = self.relay.key_updates();
+        self.cells.updates_received.add(received.into());
+        self.cells.updates_sent.add(sent.into());
+        let (front, back) = self.relay.into_endpoints();
+        if outcome.abort_back {
+            drop(front);
+            abort(back.into_socket()).await;
+        } else {
+            drop(back);
+            if !outcome.front_ended {
+                linger(front.socket()).await;
+            }
         }
-    };
-    let pick = dialed.pick;
-    let mut relay = Relay::new(
-        (front, rest),
-        (dialed.endpoint, dialed.rest),
-        pool.clone(),
-        Arc::clone(terms.limits),
-        Arc::clone(terms.cells),
-    );
-    let outcome = (&mut relay).await;
-    let moved = relay.moved();
-    let (received, sent) = relay.key_updates();
-    terms.cells.updates_received.add(received.into());
-    terms.cells.updates_sent.add(sent.into());
-    let (front, back) = relay.into_endpoints();
-    if outcome.abort_back {
-        drop(front);
-        abort(back.into_socket()).await;
-    } else {
-        drop(back);
-        if !outcome.front_ended {
-            linger(front.socket()).await;
+        Report {
+            end: outcome.end,
+            backend: self.pick.index(),
+            moved,
         }
     }
-    Report {
-        end: RawEnd::Relayed(outcome.end),
-        backend: Some(pick.index()),
-        moved,
+}
+
+impl Future for Conversation {
+    type Output = Outcome;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        Pin::new(&mut self.relay).poll(cx)
     }
 }

@@ -113,7 +113,7 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) {
                 let alive = Alive::new(&live);
                 spawn_local(async move {
                     let _alive = alive;
-                    session::run(*accepted, &common).await;
+                    session::run(accepted, common).await;
                 });
             }
             Some(Order::Drain { limit }) => break limit,

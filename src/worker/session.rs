@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -9,11 +10,11 @@ use tokio::time::timeout;
 
 use crate::endpoint::secure::{SecureError, linger, secure};
 use crate::endpoint::{Endpoint, Socket};
-use crate::handler::raw;
+use crate::handler::raw::{self, Conversation, Report};
 use crate::metrics::access::{AccessEntry, AccessLog};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
 use crate::pool::{Lease, Magazine};
-use crate::relay::Moved;
+use crate::relay;
 use crate::tls::TlsError;
 use crate::tls::handshake::{Handshake, TlsFacts};
 use crate::tls::terms::Terms;
@@ -72,20 +73,30 @@ impl Failure {
     }
 }
 
-/// The line that a session leaves in the access log.
-struct Line<'a> {
+/// Who is served, for the log.
+struct Visitor {
     id: u64,
     client: SocketAddr,
     at: Instant,
-    terms: &'a SessionTerms,
-    facts: Option<&'a TlsFacts>,
-    backend: Option<usize>,
-    moved: Moved,
-    outcome: &'static str,
+    terms: Arc<SessionTerms>,
+    /// Kept only if there is an access log.
+    facts: Option<Box<TlsFacts>>,
+    /// Its place under the limits, given up when this is dropped.
+    _admission: Admission,
 }
 
-/// Serves one connection to its end.
-pub async fn run(accepted: Accepted, common: &Common) {
+/// Serves one connection to its end. Between its beginning and its end, which are boxed for their moment,
+/// a session is one small allocation.
+pub async fn run(accepted: Box<Accepted>, common: Rc<Common>) {
+    let Some(mut begun) = Box::pin(begin(accepted, &common)).await else {
+        return;
+    };
+    let outcome = (&mut begun.1).await;
+    Box::pin(end(begun, outcome, &common)).await;
+}
+
+/// Handshake and backend. `None`: it came to nothing, and that has been counted and logged.
+async fn begin(accepted: Box<Accepted>, common: &Common) -> Option<Box<(Visitor, Conversation)>> {
     let Accepted {
         fd,
         id,
@@ -94,96 +105,99 @@ pub async fn run(accepted: Accepted, common: &Common) {
         terms,
         admission,
         at,
-    } = accepted;
-    let Some(cells) = common.cells.listeners.get(usize::from(terms.id.0)) else {
-        return;
-    };
-    // Boxed: rustls' state is large, and is freed before the long life begins.
-    let shaken = Box::pin(shake(fd, id, client, tls, &terms, cells, &common.pool)).await;
-    let (facts, report) = match shaken {
-        Err(reason) => {
-            cells.ended.count("handshake_failed");
-            (None, Err(reason))
-        }
-        Ok(Shaken {
-            facts,
-            endpoint,
-            rest,
-        }) => {
-            // Kept for the log's line alone.
-            let facts = common.access.is_some().then_some(facts);
-            let raw = raw::Terms {
-                upstream: &terms.upstream,
-                dial: &terms.dial,
-                limits: &terms.limits,
-                cells,
-                worker: &common.cells,
-                upstream_index: usize::from(terms.upstream_id.0),
-            };
-            (
-                facts,
-                Ok(raw::serve(endpoint, rest, raw, &common.pool).await),
-            )
-        }
-    };
-    let mut line = Line {
+    } = *accepted;
+    let mut visitor = Visitor {
         id,
         client,
         at,
-        terms: &terms,
-        facts: facts.as_deref(),
-        backend: None,
-        moved: Moved::default(),
-        outcome: "handshake_failed",
+        terms,
+        facts: None,
+        _admission: admission,
     };
-    match report {
-        Err(reason) => line.outcome = reason,
-        Ok(report) => {
-            line.outcome = report.end.outcome();
-            line.backend = report.backend;
-            line.moved = report.moved;
-            cells.ended.count(line.outcome);
-            let raw::Report { end, moved, .. } = report;
-            tracing::debug!(
-                id, %client, listener = %terms.name, up = moved.up, down = moved.down,
-                "session ended: {end}"
-            );
+    let cells = common
+        .cells
+        .listeners
+        .get(usize::from(visitor.terms.id.0))?;
+    let shaken = match shake(fd, &visitor, tls, cells, &common.pool).await {
+        Ok(shaken) => shaken,
+        Err(reason) => {
+            cells.ended.count("handshake_failed");
+            visitor.log(common, reason, None);
+            return None;
+        }
+    };
+    if common.access.is_some() {
+        visitor.facts = Some(Box::new(shaken.facts));
+    }
+    let terms = Arc::clone(&visitor.terms);
+    let raw = raw::Terms {
+        upstream: &terms.upstream,
+        dial: &terms.dial,
+        limits: &terms.limits,
+        cells,
+        worker: &common.cells,
+        upstream_index: usize::from(terms.upstream_id.0),
+    };
+    match Conversation::open(shaken.endpoint, shaken.rest, raw, &common.pool).await {
+        Ok(conversation) => Some(Box::new((visitor, conversation))),
+        Err(error) => {
+            cells.ended.count("no_backend");
+            tracing::debug!(id, %client, listener = %terms.name, "session ended: no backend: {error}");
+            visitor.log(common, "no_backend", None);
+            None
         }
     }
-    if let Some(log) = &common.access {
-        line.write(log);
-    }
-    drop(admission);
 }
 
-impl Line<'_> {
-    fn write(&self, log: &AccessLog) {
-        let backend = self
-            .backend
-            .and_then(|at| self.terms.upstream.backends.get(at));
+/// Closes, counts and logs.
+async fn end(begun: Box<(Visitor, Conversation)>, outcome: relay::Outcome, common: &Common) {
+    let (visitor, conversation) = *begun;
+    let report = conversation.close(outcome).await;
+    let word = report.end.outcome();
+    if let Some(cells) = common.cells.listeners.get(usize::from(visitor.terms.id.0)) {
+        cells.ended.count(word);
+    }
+    tracing::debug!(
+        id = visitor.id, client = %visitor.client, listener = %visitor.terms.name,
+        up = report.moved.up, down = report.moved.down,
+        "session ended: {}", report.end
+    );
+    visitor.log(common, word, Some(&report));
+}
+
+impl Visitor {
+    /// One line, if there is an access log.
+    fn log(&self, common: &Common, outcome: &'static str, report: Option<&Report>) {
+        let Some(log) = &common.access else {
+            return;
+        };
+        let facts = self.facts.as_deref();
+        let upstream = &self.terms.upstream;
+        let backend = report.and_then(|report| upstream.backends.get(report.backend));
+        let moved = report.map(|report| report.moved).unwrap_or_default();
         log.line(&AccessEntry {
             time: SystemTime::now(),
             id: self.id,
             listener: &self.terms.name,
             client: self.client,
-            sni: self.facts.and_then(|facts| facts.sni.as_deref()),
-            alpn: self.facts.and_then(|facts| facts.alpn.as_deref()),
-            tls: self.facts.map(|facts| facts.version),
-            suite: self.facts.map(|facts| facts.suite),
-            resumed: self.facts.is_some_and(|facts| facts.resumed),
-            upstream: Some(&self.terms.upstream.name),
+            sni: facts.and_then(|facts| facts.sni.as_deref()),
+            alpn: facts.and_then(|facts| facts.alpn.as_deref()),
+            tls: facts.map(|facts| facts.version),
+            suite: facts.map(|facts| facts.suite),
+            resumed: facts.is_some_and(|facts| facts.resumed),
+            upstream: Some(&upstream.name),
             backend: backend.map(|backend| backend.name.as_str()),
             duration: self.at.elapsed(),
-            bytes_up: self.moved.up,
-            bytes_down: self.moved.down,
-            outcome: self.outcome,
+            bytes_up: moved.up,
+            bytes_down: moved.down,
+            outcome,
         });
     }
 }
 
 /// A connection whose handshake is over.
 struct Shaken {
-    facts: Box<TlsFacts>,
+    facts: TlsFacts,
     endpoint: Endpoint,
     rest: Option<Lease>,
 }
@@ -191,10 +205,10 @@ struct Shaken {
 /// The handshake under its deadline, counted and told; on a failure, down to the end of the connection.
 async fn shake(
     fd: OwnedFd,
-    id: u64,
-    client: SocketAddr,
+    Visitor {
+        id, client, terms, ..
+    }: &Visitor,
     tls: Terms,
-    terms: &SessionTerms,
     cells: &ListenerCells,
     pool: &Magazine,
 ) -> Result<Shaken, &'static str> {
@@ -224,7 +238,7 @@ async fn shake(
                 resumed = facts.resumed, sni = facts.sni.as_deref(), "handshake complete"
             );
             Ok(Shaken {
-                facts: Box::new(facts),
+                facts,
                 endpoint: Endpoint::secured(socket, secured.established.records),
                 rest: secured.rest,
             })
@@ -251,4 +265,25 @@ fn count(cells: &ListenerCells, facts: &TlsFacts) {
         (_, true) => &cells.tls12_resumed,
     };
     counter.add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A silent connection is this much, beside two sockets' registrations and the task's own head.
+    #[test]
+    fn a_session_at_rest_is_small() {
+        fn size_of_future<A, B, F: Future>(_: impl Fn(A, B) -> F) -> usize {
+            size_of::<F>()
+        }
+        let future = size_of_future(run);
+        let begun = size_of::<(Visitor, Conversation)>();
+        let records = size_of::<crate::tls::record::RecordLayer>();
+        let sum = future + begun + records;
+        assert!(
+            sum <= 1024,
+            "future {future} + begun {begun} + records {records} = {sum} bytes"
+        );
+    }
 }
