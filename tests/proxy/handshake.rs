@@ -236,6 +236,7 @@ async fn xmpps_agrees_on_xmpp_client_and_serves_clients_without_alpn() {
                 .await;
             assert_eq!(client.get_ref().1.alpn_protocol(), None);
             round_trip(&mut client).await;
+            drop(client);
             let offer = Offer::default().version(version).alpn(&["h2"]);
             refused(
                 &vestibule,

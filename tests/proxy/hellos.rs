@@ -296,3 +296,23 @@ async fn a_hello_without_end_is_refused_before_it_costs_memory() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_hello_that_says_it_is_too_long_gets_an_alert() {
+    within(20, async {
+        let mut backend = RecordingBackend::start();
+        let vestibule = Setup::new("tls", backend.addr()).start().await;
+        let mut first = vec![1, 0xff, 0xff, 0xff];
+        first.resize(16_384, 0);
+        let (answer, _) = answer_to(&vestibule, &framed(22, &first)).await;
+        assert!(
+            matches!(answer[..], [21, 3, _, 0, 2, 2, _]),
+            "{answer:02x?}"
+        );
+        vestibule
+            .metric_becomes("vestibule_handshake_failures_total", &[], 1)
+            .await;
+        assert!(backend.is_unused());
+    })
+    .await;
+}

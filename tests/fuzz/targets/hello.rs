@@ -16,7 +16,12 @@ fn told(wire: &[u8]) -> Result<Told, HelloError> {
         Parsed::Hello(hello) => {
             assert!(hello.wire_len() <= wire.len());
             let alpn = hello.alpn().map(|name| name.into_owned()).collect();
-            Some((hello.server_name().map(str::to_owned), hello.has_alpn(), alpn, hello.wire_len()))
+            Some((
+                hello.server_name().map(str::to_owned),
+                hello.has_alpn(),
+                alpn,
+                hello.wire_len(),
+            ))
         }
     })
 }
@@ -25,7 +30,10 @@ fn told(wire: &[u8]) -> Result<Told, HelloError> {
 fn cut_again(mut wire: &[u8], size: usize) -> Vec<u8> {
     let mut message = Vec::new();
     while let [_, _, _, high, low, rest @ ..] = wire {
-        let (body, rest) = rest.split_at(rest.len().min(usize::from(u16::from_be_bytes([*high, *low]))));
+        let (body, rest) = rest.split_at(
+            rest.len()
+                .min(usize::from(u16::from_be_bytes([*high, *low]))),
+        );
         message.extend_from_slice(body);
         wire = rest;
     }
@@ -34,15 +42,23 @@ fn cut_again(mut wire: &[u8], size: usize) -> Vec<u8> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&size, wire)) = input.split_first() else { return };
+    let Some((&size, wire)) = input.split_first() else {
+        return;
+    };
     let whole = told(wire);
     // Every prefix of a short input, and some forty of a long one.
     for end in (0..wire.len()).step_by(1 + wire.len() / 40 * usize::from(wire.len() > 600)) {
         let prefix = told(&wire[..end]);
         assert!(prefix == Ok(None) || prefix == whole);
     }
-    let Ok(Some((name, has_alpn, alpn, len))) = whole else { return };
+    let Ok(Some((name, has_alpn, alpn, len))) = whole else {
+        return;
+    };
     let cut = cut_again(&wire[..len], 1 + usize::from(size));
-    let (other_name, other_has_alpn, other_alpn, _) = told(&cut).expect("still sound").expect("still whole");
-    assert_eq!((name, has_alpn, alpn), (other_name, other_has_alpn, other_alpn));
+    let (other_name, other_has_alpn, other_alpn, _) =
+        told(&cut).expect("still sound").expect("still whole");
+    assert_eq!(
+        (name, has_alpn, alpn),
+        (other_name, other_has_alpn, other_alpn)
+    );
 });
