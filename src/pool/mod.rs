@@ -29,6 +29,8 @@ mod lease;
 mod magazine;
 mod slot;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
