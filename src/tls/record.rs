@@ -528,5 +528,7 @@ impl Sealer {
     }
 }
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(test)]
 mod tests;
