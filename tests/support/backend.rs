@@ -62,10 +62,11 @@ impl EchoBackend {
                 tokio::spawn(async move {
                     match tls {
                         None => echo(stream).await,
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => echo(stream).await,
-                            Err(_) => {}
-                        },
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                echo(stream).await;
+                            }
+                        }
                     }
                 });
             }
