@@ -267,6 +267,11 @@ impl Switch {
 }
 
 impl Cli {
+    /// Reads the arguments of this process and its environment. Wrong usage ends the process with 2, help with 0.
+    pub fn from_process() -> Self {
+        Self::parse()
+    }
+
     /// What to do; `run` where nothing is said.
     pub fn into_command(self) -> Command {
         self.command

@@ -1,4 +1,4 @@
-//! Vestibule, the TLS front door of chat services.
+#![doc = include_str!("ARCHITECTURE.md")]
 
 pub mod cli;
 pub mod config;

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use vestibule::cli::{Cli, Command, Settings};
 use vestibule::{control, sys};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().into_command() {
+    let result = match Cli::from_process().into_command() {
         Command::Run(settings) => run(&settings),
         Command::Check(settings) => check(&settings),
         Command::Demo => control::demo::run().map_err(|e| e.to_string()),

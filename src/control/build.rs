@@ -214,7 +214,7 @@ fn back_terms(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Option<Ba
         }
     }
     // `tls.min` is about clients; what a backend speaks is its own affair, from 1.2 on.
-    BackTerms::new(own, true)
+    BackTerms::new(own)
         .map_err(|error| fault(String::new(), &error))
         .ok()
 }

@@ -50,7 +50,8 @@ pub(super) struct Instance {
     readiness: Cell<Readiness>,
     tickets: TicketKey,
     workers: Arc<[WorkerHandle]>,
-    threads: Cell<Vec<JoinHandle<()>>>,
+    threads: Cell<Vec<JoinHandle<usize>>>,
+    acceptor: Cell<Option<JoinHandle<()>>>,
     stop_accepting: watch::Sender<bool>,
 }
 
@@ -120,7 +121,7 @@ impl Instance {
             snapshot: Arc::clone(&snapshot),
             ids: Arc::new(AtomicU64::new(1)),
         };
-        threads.push(accept(acceptor, listeners, stopped)?);
+        let acceptor = accept(acceptor, listeners, stopped)?;
         Ok(Self {
             config,
             telemetry,
@@ -138,6 +139,7 @@ impl Instance {
             tickets,
             workers,
             threads: Cell::new(threads),
+            acceptor: Cell::new(Some(acceptor)),
             stop_accepting,
         })
     }
@@ -258,24 +260,18 @@ impl Instance {
     pub(super) async fn drain(&self) -> usize {
         // Fails only if the acceptor is gone, which is what is wanted.
         let _ = self.stop_accepting.send(true);
-        let mut threads = self.threads.take();
         // The acceptor first: what it has handed over is served, and nothing comes after the drain's order.
-        if let Some(acceptor) = threads.pop() {
+        if let Some(acceptor) = self.acceptor.take() {
             joined(acceptor).await;
         }
         for worker in self.workers.iter() {
             worker.drain(self.config.timeouts.drain);
         }
-        let limit = self.config.timeouts.drain;
-        let deadline = Instant::now() + limit;
-        let mut left = 0;
-        for thread in threads {
-            joined(thread).await;
-            if !limit.is_zero() && Instant::now() >= deadline {
-                left = left.max(1);
-            }
+        let mut cut = 0;
+        for thread in self.threads.take() {
+            cut += joined(thread).await.unwrap_or(0);
         }
-        left.min(self.connections())
+        cut
     }
 
     /// Never ends: keeps the addresses of backends true. A name that fails to resolve keeps its last good ones.

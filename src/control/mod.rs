@@ -138,8 +138,8 @@ pub async fn serve(
     tokio::pin!(drained);
     loop {
         tokio::select! {
-            left = &mut drained => {
-                tracing::info!(connections_cut = left, "drained");
+            cut = &mut drained => {
+                tracing::info!(connections_cut = cut, "drained");
                 break;
             }
             asked = signals.next() => match asked {
@@ -198,19 +198,24 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Joins a thread without blocking the event loop.
-async fn joined(thread: std::thread::JoinHandle<()>) {
+/// Joins a thread without blocking the event loop. `None`: it ended badly, and that has been told.
+async fn joined<T: Send + 'static>(thread: std::thread::JoinHandle<T>) -> Option<T> {
     let (done, wait) = tokio::sync::oneshot::channel();
     let name = thread.thread().name().unwrap_or("thread").to_owned();
     let spawned = std::thread::Builder::new()
         .name("join".to_owned())
         .spawn(move || {
-            let result = thread.join();
-            let _ = done.send(result.is_ok());
+            let _ = done.send(thread.join().ok());
         });
-    if spawned.is_err() || !wait.await.unwrap_or(false) {
+    let result = if spawned.is_ok() {
+        wait.await.ok().flatten()
+    } else {
+        None
+    };
+    if result.is_none() {
         tracing::error!(thread = %name, "ended badly");
     }
+    result
 }
 
 /// Shares what it is given between threads of the process.

@@ -111,6 +111,10 @@ impl Instance {
             page.family(&n::HANDSHAKE_FAILURES_TOTAL)
                 .sample(&[label, ("reason", reason)], count);
         }
+        for (reason, count) in summed(cells.iter().map(|c| &c.record_errors)) {
+            page.family(&n::RECORD_ERRORS_TOTAL)
+                .sample(&[label, ("reason", reason)], count);
+        }
         for (outcome, count) in summed(cells.iter().map(|c| &c.ended)) {
             page.family(&n::SESSIONS_ENDED_TOTAL)
                 .sample(&[label, ("outcome", outcome)], count);

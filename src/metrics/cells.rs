@@ -51,6 +51,8 @@ pub struct ListenerCells {
     pub tls13_resumed: Counter,
     /// Handshakes that failed, by reason.
     pub handshake_failures: Words,
+    /// Connections ended after the handshake because the client broke the record layer's rules, by reason.
+    pub record_errors: Words,
     /// Sessions that ended, by outcome.
     pub ended: Words,
     /// Payload bytes from clients.
@@ -71,6 +73,7 @@ impl Default for ListenerCells {
             tls13_full: Counter::default(),
             tls13_resumed: Counter::default(),
             handshake_failures: Words::new(names::HANDSHAKE_FAILURES),
+            record_errors: Words::new(names::RECORD_ERRORS),
             ended: Words::new(names::OUTCOMES),
             up_bytes: Counter::default(),
             down_bytes: Counter::default(),

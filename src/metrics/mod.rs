@@ -1,6 +1,6 @@
 //! What is counted, without a lock and without a shared cache line.
 //!
-//! Each worker (and the acceptor) has a [`Cells`] of its own that it alone writes; a scrape sums them all
+//! Each worker (and the acceptor) has a set of cells ([`cells`]) of its own that it alone writes; a scrape sums them all
 //! ([`render`]). An increment is a plain load and store of an atomic: no `lock` prefix, no contention.
 //! Labels have few values, known at start: listener, upstream, backend, outcome; never a client.
 

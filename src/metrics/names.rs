@@ -88,6 +88,8 @@ metrics! {
         "TLS handshakes completed; kind is full or resumed.";
     HANDSHAKE_FAILURES_TOTAL: Counter "vestibule_handshake_failures_total" ["listener", "reason"]
         "TLS handshakes that failed.";
+    RECORD_ERRORS_TOTAL: Counter "vestibule_record_errors_total" ["listener", "reason"]
+        "Connections ended after the handshake because the client broke TLS.";
     KEY_UPDATES_TOTAL: Counter "vestibule_key_updates_total" ["listener", "direction"]
         "TLS 1.3 key updates; up is the client's sending key, down is ours.";
     CERTIFICATE_EXPIRY_SECONDS: Gauge "vestibule_certificate_expiry_seconds" ["name"]
@@ -150,6 +152,19 @@ pub const HANDSHAKE_FAILURES: &[&str] = &[
     "too_long",
     "unexpected_message",
     "unknown_name",
+    "other",
+];
+
+/// Values of the label `reason` of connections that ended because the client broke TLS after the handshake.
+pub const RECORD_ERRORS: &[&str] = &[
+    "alert_received",
+    "bad_record_mac",
+    "decode_error",
+    "illegal_parameter",
+    "key_exhausted",
+    "record_overflow",
+    "record_version",
+    "unexpected_message",
     "other",
 ];
 

@@ -47,6 +47,10 @@ pub(super) struct Depot {
 }
 
 #[derive(Default)]
+#[allow(
+    clippy::vec_box,
+    reason = "slots move between owners by pointer, not by their 200 bytes of cursors"
+)]
 struct State {
     small: Vec<Box<Slot>>,
     large: Vec<Box<Slot>>,

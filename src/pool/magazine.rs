@@ -23,6 +23,10 @@ pub struct Magazine {
 }
 
 #[derive(Debug)]
+#[allow(
+    clippy::vec_box,
+    reason = "slots move between owners by pointer, not by their 200 bytes of cursors"
+)]
 pub(super) struct Inner {
     depot: Arc<Depot>,
     id: u64,
@@ -125,6 +129,7 @@ impl Magazine {
     }
 }
 
+#[allow(clippy::vec_box, reason = "as above")]
 impl Inner {
     fn stack(&self, size: Size) -> &RefCell<Vec<Box<Slot>>> {
         match size {

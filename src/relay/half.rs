@@ -132,6 +132,11 @@ impl Half {
         self.lease.is_some()
     }
 
+    /// Whether it is over because its source is dead, which then is no sink for the other direction either.
+    pub(super) fn source_gone(&self) -> bool {
+        self.done() && matches!(self.ended.as_deref(), Some(Ended::SourceGone(_)))
+    }
+
     /// Whether it ended because somebody broke the protocol, and only an alert is left to say.
     pub(super) fn faulted(&self) -> bool {
         matches!(
@@ -371,14 +376,11 @@ impl Half {
         } else {
             read_cells(source, lease, limits)
         };
-        let n = match n.map_err(Ended::SourceGone)? {
-            Some(n) => n,
-            None => {
-                if lease.unread().is_empty() {
-                    self.lease = None;
-                }
-                return Ok(false);
+        let Some(n) = n.map_err(Ended::SourceGone)? else {
+            if lease.unread().is_empty() {
+                self.lease = None;
             }
+            return Ok(false);
         };
         if n == 0 {
             // A record that was begun is lost with it; what was whole before it is written already.

@@ -193,7 +193,8 @@ impl Relay {
         let down = self
             .down
             .poll(cx, back_in, front_out, tell, with, &self.cells.down_bytes);
-        if up.is_ready() && down.is_ready() {
+        let over = up.is_ready() && down.is_ready();
+        if over || self.up.source_gone() || self.down.source_gone() {
             Poll::Ready(self.outcome())
         } else {
             Poll::Pending

@@ -121,3 +121,77 @@ pub fn buffers(socket: impl AsFd) -> io::Result<(usize, usize)> {
     let socket = SockRef::from(&socket);
     Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?))
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    const OPTIONS: Options = Options {
+        recv_buffer: Some(16_384),
+        send_buffer: Some(8_192),
+        keepalive: Duration::from_secs(90),
+        user_timeout: Duration::from_secs(70),
+    };
+
+    fn assert_set(socket: SockRef<'_>) {
+        // Linux doubles what is asked for.
+        assert_eq!(socket.recv_buffer_size().unwrap(), 32_768);
+        assert_eq!(socket.send_buffer_size().unwrap(), 16_384);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_keepalive_time().unwrap(),
+            Duration::from_secs(90)
+        );
+        assert_eq!(
+            socket.tcp_keepalive_interval().unwrap(),
+            Duration::from_secs(15)
+        );
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_secs(70))
+        );
+        assert!(socket.nonblocking().unwrap());
+    }
+
+    #[test]
+    fn accepted_sockets_inherit_every_option_and_do_not_block() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), &OPTIONS, 16).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (fd, addr) = loop {
+            match accept(&listener) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                accepted => break accepted.unwrap(),
+            }
+        };
+        assert_eq!(addr, Some(client.local_addr().unwrap()));
+        assert_set(SockRef::from(&fd));
+    }
+
+    #[test]
+    fn sockets_for_connect_have_every_option_before_they_connect() {
+        let fd = for_connect("127.0.0.1:1".parse().unwrap(), &OPTIONS).unwrap();
+        assert_set(SockRef::from(&fd));
+    }
+
+    #[test]
+    fn auto_leaves_the_buffers_to_the_kernel() {
+        let auto = Options {
+            recv_buffer: None,
+            send_buffer: None,
+            ..OPTIONS
+        };
+        let plain = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        let ours = for_connect("127.0.0.1:1".parse().unwrap(), &auto).unwrap();
+        assert_eq!(buffers(&ours).unwrap(), buffers(&plain).unwrap());
+    }
+
+    #[test]
+    fn what_the_peer_has_not_acknowledged_is_known() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(unacknowledged(&client).unwrap(), 0);
+    }
+}

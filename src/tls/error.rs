@@ -31,6 +31,9 @@ pub enum TlsError {
     /// What came is not TLS at all.
     #[error("not TLS: {0}")]
     NotTls(&'static str),
+    /// The client knows no version that is served.
+    #[error("the client knows nothing newer than TLS 1.1")]
+    OldVersion,
     /// No certificate covers the name asked for, and the listener is strict about it.
     #[error("no certificate for the server name asked for")]
     UnknownName,
@@ -57,7 +60,7 @@ impl TlsError {
             Self::UnexpectedMessage(_) | Self::NotTls(_) => Alert::UNEXPECTED_MESSAGE,
             Self::Decode(_) => Alert::DECODE_ERROR,
             Self::Illegal(_) => Alert::ILLEGAL_PARAMETER,
-            Self::RecordVersion => Alert::PROTOCOL_VERSION,
+            Self::RecordVersion | Self::OldVersion => Alert::PROTOCOL_VERSION,
             Self::UnknownName => Alert::UNRECOGNIZED_NAME,
             Self::HandshakeTooLong => Alert::HANDSHAKE_FAILURE,
             Self::KeyExhausted | Self::Internal(_) => Alert::INTERNAL_ERROR,
@@ -77,6 +80,7 @@ impl TlsError {
             Self::RecordVersion => "record_version",
             Self::AlertReceived(_) => "alert_received",
             Self::NotTls(_) => "not_tls",
+            Self::OldVersion => "no_common_version",
             Self::UnknownName => "unknown_name",
             Self::HandshakeTooLong => "too_long",
             Self::KeyExhausted => "key_exhausted",

@@ -19,6 +19,7 @@ use rustls::server::{Accepted, Acceptor, ServerConnection};
 use rustls::{Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite};
 
 use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
+use crate::wire::sniff::{Guess, Sniff, sniff};
 
 use super::TlsError;
 use super::keys::{Keys, TrafficSecret};
@@ -73,6 +74,10 @@ pub struct Handshake {
     header_have: usize,
     payload_left: usize,
     total: usize,
+    /// Start of the ClientHello: message type, length, and the version that matters for those before TLS 1.2.
+    hello: [u8; 6],
+    /// How many of them are there; no more are taken once the first record has ended.
+    hello_have: usize,
     secrets: Captured,
     sni: Option<Box<str>>,
 }
@@ -113,6 +118,8 @@ impl Handshake {
             header_have: 0,
             payload_left: 0,
             total: 0,
+            hello: [0; 6],
+            hello_have: 0,
             secrets: Captured::default(),
             sni: None,
         }
@@ -143,11 +150,17 @@ impl Handshake {
                 self.header[self.header_have..][..part].copy_from_slice(&rest[..part]);
                 self.header_have += part;
                 if self.header_have == HEADER_LEN {
-                    self.payload_left = self.checked_payload()?;
+                    let first_bytes = if part == HEADER_LEN {
+                        rest
+                    } else {
+                        &self.header
+                    };
+                    self.payload_left = self.checked_payload(first_bytes)?;
                 }
                 part
             } else {
                 let part = rest.len().min(self.payload_left);
+                self.note_hello(&rest[..part]);
                 self.payload_left -= part;
                 part
             };
@@ -168,16 +181,14 @@ impl Handshake {
     }
 
     /// Refuses by its header what cannot be part of a handshake.
-    fn checked_payload(&self) -> Result<usize, TlsError> {
+    fn checked_payload(&self, first_bytes: &[u8]) -> Result<usize, TlsError> {
         let Some(header) = Header::parse(&self.header) else {
             return Err(TlsError::Internal("header"));
         };
         let first = self.total < HEADER_LEN;
         match ContentType::from_u8(header.content_type) {
-            None => return Err(TlsError::NotTls("the first bytes are no TLS record")),
-            Some(_) if header.major != 3 => {
-                return Err(TlsError::NotTls("the first bytes are no TLS record"));
-            }
+            None => return Err(TlsError::NotTls(opening(first_bytes))),
+            Some(_) if header.major != 3 => return Err(TlsError::NotTls(opening(first_bytes))),
             Some(ContentType::Handshake | ContentType::Alert) => {}
             Some(_) if first => return Err(TlsError::UnexpectedMessage("no ClientHello")),
             Some(_) => {}
@@ -191,6 +202,24 @@ impl Handshake {
             ));
         }
         Ok(header.payload)
+    }
+
+    /// Keeps the first bytes of the first record's payload.
+    fn note_hello(&mut self, payload: &[u8]) {
+        if let Some(room) = self.hello.get_mut(self.hello_have..) {
+            let n = room.len().min(payload.len());
+            room[..n].copy_from_slice(&payload[..n]);
+            self.hello_have += n;
+        }
+    }
+
+    /// Whether the client knows nothing newer than TLS 1.1: whoever knows TLS 1.2 or 1.3 says 3.3 here (RFC 8446
+    /// section 4.1.2). rustls would first miss extensions that such a client cannot have.
+    fn is_old(&self) -> bool {
+        const CLIENT_HELLO: u8 = 1;
+        self.hello_have == self.hello.len()
+            && self.hello[0] == CLIENT_HELLO
+            && (self.hello[4], self.hello[5]) < (3, 3)
     }
 
     /// Copies bytes into rustls' own buffer.
@@ -211,6 +240,12 @@ impl Handshake {
 
     /// Lets rustls work on the record that is now whole. True: established.
     fn process(&mut self, output: &mut Vec<u8>) -> Result<bool, TlsError> {
+        if matches!(self.state, State::Accepting(..)) {
+            if self.is_old() {
+                return Err(TlsError::OldVersion);
+            }
+            self.hello_have = usize::MAX;
+        }
         match &mut self.state {
             State::Accepting(acceptor, _) => match acceptor.accept() {
                 Ok(None) => return Ok(false),
@@ -315,6 +350,17 @@ impl Handshake {
             }
         };
         Ok(Established { facts, records })
+    }
+}
+
+/// What somebody says who does not speak TLS, for the log.
+fn opening(bytes: &[u8]) -> &'static str {
+    match sniff(bytes) {
+        Sniff::Is(Guess::Http) => "plain HTTP on a TLS port",
+        Sniff::Is(Guess::Xmpp) => "XMPP without TLS (STARTTLS?) on a TLS port",
+        Sniff::Is(Guess::Ssh) => "SSH on a TLS port",
+        Sniff::Is(Guess::Proxy) => "a PROXY header that is not expected here",
+        _ => "the first bytes are no TLS record",
     }
 }
 

@@ -120,7 +120,23 @@ impl BackTerms {
     ///
     /// # Errors
     /// When there is nothing to trust.
-    pub fn new(own: Vec<CertificateDer<'static>>, tls12: bool) -> Result<Self, TrustError> {
+    pub fn new(own: Vec<CertificateDer<'static>>) -> Result<Self, TrustError> {
+        Self::of(own, versions(true))
+    }
+
+    /// The same with TLS 1.2 alone, for tests of how we serve it.
+    ///
+    /// # Errors
+    /// When there is nothing to trust.
+    #[doc(hidden)]
+    pub fn new_tls12(own: Vec<CertificateDer<'static>>) -> Result<Self, TrustError> {
+        Self::of(own, &[&version::TLS12])
+    }
+
+    fn of(
+        own: Vec<CertificateDer<'static>>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<Self, TrustError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -134,7 +150,7 @@ impl BackTerms {
                 .build()
                 .map_err(|e| rustls(&e))?;
         let mut config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions(tls12))
+            .with_protocol_versions(versions)
             .map_err(|e| rustls(&e))?
             .dangerous() // the name is rustls' warning; webpki stays the verifier
             .with_custom_certificate_verifier(Arc::new(Verifier {

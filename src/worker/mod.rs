@@ -39,15 +39,19 @@ enum Order {
     Drain { limit: Duration },
 }
 
+/// The worker has ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the worker has ended")]
+pub struct Gone;
+
 impl WorkerHandle {
     /// Hands a connection over.
     ///
     /// # Errors
     /// When the worker has ended; the connection is closed.
-    pub fn serve(&self, accepted: Accepted) -> Result<(), ()> {
-        self.orders
-            .send(Order::Serve(Box::new(accepted)))
-            .map_err(drop)
+    pub fn serve(&self, accepted: Accepted) -> Result<(), Gone> {
+        let order = Order::Serve(Box::new(accepted));
+        self.orders.send(order).map_err(|_| Gone)
     }
 
     /// Lets the worker end once its sessions have, at the latest after `limit` (zero: whenever they have).
@@ -69,11 +73,11 @@ pub struct Parts {
     pub access: Option<Arc<AccessLog>>,
 }
 
-/// Starts a worker thread.
+/// Starts a worker thread. It ends with the number of sessions that its drain has cut off.
 ///
 /// # Errors
 /// When the system has no thread or no event loop for it.
-pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<()>)> {
+pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<usize>)> {
     let (orders, inbox) = mpsc::unbounded_channel();
     // Made here, so that a failure is told to who starts it.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -82,9 +86,10 @@ pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<()>)> {
     let name = format!("worker-{}", parts.index);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let local = LocalSet::new();
-        local.block_on(&runtime, work(parts, inbox));
+        let cut = local.block_on(&runtime, work(parts, inbox));
         // Dropping the set ends what is left, and with it all leases go back.
         drop(local);
+        cut
     })?;
     Ok((
         WorkerHandle {
@@ -96,7 +101,7 @@ pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<()>)> {
 }
 
 /// A worker's life: serves what it is handed until it is told to drain.
-async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) {
+async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize {
     let pool = parts.pool.magazine();
     let recalled = pool.clone();
     spawn_local(async move { recalled.recall().await });
@@ -117,7 +122,7 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) {
                 });
             }
             Some(Order::Drain { limit }) => break limit,
-            None => return,
+            None => return live.count.get(),
         }
     };
     if limit.is_zero() {
@@ -126,6 +131,7 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) {
         // Past the limit they are dropped with the set.
         let _ = timeout(limit, live.ended()).await;
     }
+    live.count.get()
 }
 
 /// The sessions of a worker, counted.
@@ -155,6 +161,9 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("a session panicked and ended alone; this is a fault of Vestibule's");
+        }
         let left = self.0.count.get() - 1;
         self.0.count.set(left);
         if left == 0 {

@@ -156,6 +156,9 @@ async fn end(begun: Box<(Visitor, Conversation)>, outcome: relay::Outcome, commo
     let word = report.end.outcome();
     if let Some(cells) = common.cells.listeners.get(usize::from(visitor.terms.id.0)) {
         cells.ended.count(word);
+        if let relay::End::ClientTls(error) = &report.end {
+            cells.record_errors.count(error.reason());
+        }
     }
     tracing::debug!(
         id = visitor.id, client = %visitor.client, listener = %visitor.terms.name,

@@ -25,12 +25,12 @@ def reversed_line(client):
 
 @check("tls:// to openssl s_server, TLS 1.3 and 1.2, certificate verified", needs=("openssl",))
 def tls_backend(scope):
-    trust = {"SSL_CERT_FILE": str(CERTS / "ecdsa.cert.pem"), "PATH": "/usr/bin:/bin"}
+    trust = ("--backend-ca", CERTS / "ecdsa.cert.pem")
     for version in ("-tls1_3", "-tls1_2"):
         behind, front = port(), port()
         server = s_server(scope, behind, version)
         proxy = scope.vestibule(
-            "--forward", f"tls://127.0.0.1:{front}=tls://localhost:{behind}", env=trust
+            "--forward", f"tls://127.0.0.1:{front}=tls://localhost:{behind}", *trust
         )
         client = Client(scope, front)
         for _ in range(3):

@@ -184,3 +184,22 @@ def healthcheck(scope):
     proxy.end()
     code, _ = scope.run(binary(), "healthcheck", *at)
     expect_equal(code, 1, "exit code without one")
+
+
+@check("demo: what it prints to paste works, and Ctrl-C ends it at once", needs=("curl", "openssl"))
+def demo(scope):
+    process = scope.start(binary(), "demo")
+    process.wait_for("Ctrl-C ends it")
+    page = process.wait_for(r"curl -k (https://\S+)").group(1)
+    echo = process.wait_for(r"openssl s_client -quiet -connect 127\.0\.0\.1:(\d+)").group(1)
+    metrics = process.wait_for(r"curl (http://\S+/metrics)").group(1)
+    code, text = scope.run("curl", "-sSk", "--fail", page)
+    expect_equal(code, 0, f"curl -k {page}: {text[-500:]}")
+    expect_in("<html", text.lower(), "the page")
+    live = Client(scope, echo).echo()
+    code, text = scope.run("curl", "-sS", "--fail", metrics)
+    expect_equal(code, 0, f"curl {metrics}: {text[-500:]}")
+    expect_in("vestibule_connections_total", text, "the metrics")
+    process.signal(signal.SIGINT)
+    expect_equal(process.wait(3), 0, "exit code after Ctrl-C with a live connection")
+    live.process.wait()

@@ -54,6 +54,7 @@ def main(arguments):
     for topic in TOPICS:
         importlib.import_module(topic)
     counts = {"PASS": 0, "FAIL": 0, "SKIP": 0}
+    failures = []
     for topic, title, needs, function in harness.CHECKS:
         if not chosen(topic, title, wanted):
             continue
@@ -65,9 +66,13 @@ def main(arguments):
         counts[verdict] += 1
         print(f"{verdict} {topic}: {title} ({time.monotonic() - started:.1f} s)", flush=True)
         if reason:
-            print(f"    {reason}", flush=True)
+            print(f"    {reason.splitlines()[0]}", flush=True)
+        if verdict == "FAIL":
+            failures.append(f"FAIL {topic}: {title}\n    {reason}")
     if "--list" in arguments:
         return 0
+    if failures:
+        print("\n---- in full:", *failures, sep="\n")
     print(f"peers: {counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} skipped")
     ran = counts["PASS"] + counts["FAIL"]
     return 0 if ran and not counts["FAIL"] else 1

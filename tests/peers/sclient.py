@@ -56,7 +56,8 @@ class Client:
 
 
 def refused(scope, port, *flags):
-    """Connects, expects the handshake to fail, and returns s_client's output."""
+    """Connects, expects the handshake to fail, and returns what s_client says of the alert."""
     code, text = scope.run("openssl", "s_client", "-connect", f"127.0.0.1:{port}", *flags, wait=15)
     expect(code != 0, f"s_client {' '.join(flags)} was not refused:\n{text[-1500:]}")
-    return text
+    alerts = [line for line in text.splitlines() if "alert" in line]
+    return alerts[0] if alerts else text

@@ -583,6 +583,7 @@ fn every_reason_is_a_word_of_the_metric() {
         TlsError::RecordVersion,
         TlsError::AlertReceived(0),
         TlsError::NotTls(""),
+        TlsError::OldVersion,
         TlsError::UnknownName,
         TlsError::HandshakeTooLong,
         TlsError::KeyExhausted,
