@@ -20,10 +20,11 @@ async fn small_messages_come_back_as_they_went(which: Which) {
     let backend = EchoBackend::start();
     let front = Front::start(which, backend.addr()).await;
     let mut client = Offer::default().connect(front.addr()).await;
+    let bytes = Pattern::new(5).bytes(200 * 97);
     let mut total = 0;
-    for round in 0..200u32 {
-        let message = Pattern::new(u64::from(round)).bytes(1 + round as usize % 97);
-        client.write_all(&message).await.unwrap();
+    for (round, block) in bytes.chunks(97).enumerate() {
+        let message = &block[..1 + round % 97];
+        client.write_all(message).await.unwrap();
         client.flush().await.unwrap();
         assert_eq!(read_exactly(&mut client, message.len()).await, message);
         total += message.len() as u64;

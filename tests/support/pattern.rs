@@ -24,7 +24,11 @@ impl Pattern {
 
     /// The first `len` bytes.
     pub fn bytes(&self, len: usize) -> Vec<u8> {
-        self.block.iter().copied().cycle().take(len).collect()
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            bytes.extend_from_slice(self.at(bytes.len() as u64, (len - bytes.len()) as u64));
+        }
+        bytes
     }
 
     /// Writes the first `len` bytes in pieces of an odd size, and flushes.
