@@ -48,7 +48,7 @@ async fn a_hello_in_several_records_is_a_hello(which: Which) {
             ..Offer::default()
         };
         echoes(offer.connect(front.addr()).await, b"whole again").await;
-        let slow = OneByteClient::connect(front.addr(), 3_000).await;
+        let slow = OneByteClient::connect(front.addr(), 400).await;
         echoes(offer.over(slow).await.unwrap(), b"whole again").await;
     }
 }
