@@ -28,7 +28,7 @@ pub fn check(config: &Config) -> Result<String, StartError> {
     let mut page = config.to_string();
     let mut line = |text: &str| {
         // Writing to a String cannot fail.
-        let _ = writeln!(page, "# {text}");
+        let _ = writeln!(page, "{}", format!("# {text}").trim_end());
     };
     line("");
     line("What this comes to on this machine:");

@@ -248,9 +248,11 @@ impl Half {
                 && let Some(lease) = &mut self.lease
                 && !lease.unread().is_empty()
             {
+                let knew = heard.pending();
                 self.open_records(opener, sink.sealer.as_deref_mut(), heard);
-                if heard.pending() {
-                    // The other half acts on it, and may have been polled before this one. Rare.
+                if heard.pending() && !knew {
+                    // The other half acts on it, and may have been polled before this one. Once: it may also
+                    // be unable to for long, and waking again and again would spin.
                     cx.waker().wake_by_ref();
                 }
                 if self.lease.as_ref().is_some_and(Lease::has_ready) {

@@ -56,14 +56,17 @@ impl Options {
 /// # Errors
 /// As bind(2), listen(2) and setsockopt(2).
 pub fn listen(addr: SocketAddr, options: &Options, backlog: u32) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(addr),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
     if addr.is_ipv6() {
         // One listener, one address: 0.0.0.0 and [::] can be had side by side.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
     options.apply(&socket)?;
-    socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
@@ -74,9 +77,12 @@ pub fn listen(addr: SocketAddr, options: &Options, backlog: u32) -> io::Result<T
 /// # Errors
 /// As socket(2) and setsockopt(2).
 pub fn for_connect(addr: SocketAddr, options: &Options) -> io::Result<OwnedFd> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(addr),
+        Type::STREAM.nonblocking(),
+        Some(Protocol::TCP),
+    )?;
     options.apply(&socket)?;
-    socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 

@@ -456,7 +456,26 @@ impl Sealer {
 
     /// Writes a KeyUpdate message that asks for none in return, and steps to the next key. 40 bytes are enough.
     pub fn key_update(&mut self, buffer: &mut [u8], at: usize) -> Result<Range<usize>, TlsError> {
-        let message = [KEY_UPDATE, 0, 0, 1, 0];
+        self.update(0, buffer, at)
+    }
+
+    /// The same, asking for one in return; we never do, tests' clients do.
+    #[doc(hidden)]
+    pub fn key_update_asking(
+        &mut self,
+        buffer: &mut [u8],
+        at: usize,
+    ) -> Result<Range<usize>, TlsError> {
+        self.update(1, buffer, at)
+    }
+
+    fn update(
+        &mut self,
+        request: u8,
+        buffer: &mut [u8],
+        at: usize,
+    ) -> Result<Range<usize>, TlsError> {
+        let message = [KEY_UPDATE, 0, 0, 1, request];
         let range = self.control(ContentType::Handshake, &message, buffer, at)?;
         self.keys.step()?;
         Ok(range)
