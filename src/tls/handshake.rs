@@ -22,6 +22,7 @@ use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
 use crate::wire::sniff::{Guess, Sniff, sniff};
 
 use super::TlsError;
+use super::alert::{Alert, Level};
 use super::keys::{Keys, TrafficSecret};
 use super::record::{Peer, Protection, RecordLayer};
 use super::terms::{BackTerms, Terms};
@@ -134,7 +135,7 @@ impl Handshake {
         let result = self.advance(input, output);
         if let Err(error) = &result {
             if let Some(alert) = error.alert() {
-                output.extend_from_slice(&alert.plain_record(super::alert::Level::Fatal));
+                output.extend_from_slice(&alert.plain_record(Level::Fatal));
             }
             self.state = State::Ended;
         }
@@ -251,8 +252,13 @@ impl Handshake {
                 Ok(None) => return Ok(false),
                 Ok(Some(accepted)) => self.accepted(accepted, output)?,
                 Err((error, mut alert)) => {
+                    let before = output.len();
                     // Writing to a Vec cannot fail.
                     let _ = alert.write_all(output);
+                    if output.len() == before {
+                        // rustls has no alert ready where it refuses a message by its length alone.
+                        output.extend_from_slice(&Alert::DECODE_ERROR.plain_record(Level::Fatal));
+                    }
                     return Err(TlsError::Handshake(error));
                 }
             },

@@ -65,22 +65,21 @@ async fn refused(
     client.send_perhaps(&[bad, after].concat()).await;
     let ((got, _), ()) = tokio::join!(read_plain(&mut back), client.expect_fatal(description));
     assert_eq!(String::from_utf8_lossy(&got), "");
+    // The program waits for the client to close, so that its alert is not lost.
+    drop(client);
+    let broken = [("outcome", "client_tls_error")];
+    front
+        .metric_becomes("vestibule_sessions_ended_total", &broken, 1)
+        .await;
     front
         .metric_becomes("vestibule_sessions_ended_total", &[], 1)
         .await;
+    let reason = [("reason", reason_of(description))];
     front
-        .metric_becomes(
-            "vestibule_sessions_ended_total",
-            &[("outcome", "closed")],
-            0,
-        )
+        .metric_becomes("vestibule_record_errors_total", &reason, 1)
         .await;
     front
-        .metric_becomes(
-            "vestibule_sessions_ended_total",
-            &[("outcome", "truncated")],
-            0,
-        )
+        .metric_becomes("vestibule_record_errors_total", &[], 1)
         .await;
     drop(back);
     front.is_idle().await;
@@ -89,6 +88,19 @@ async fn refused(
     next.send_record(DATA, b"served").await;
     next.close_notify().await;
     assert_eq!(read_plain(&mut backend.accept().await).await.0, b"served");
+}
+
+/// What the program counts with this alert.
+fn reason_of(description: u8) -> &'static str {
+    match description {
+        UNEXPECTED_MESSAGE => "unexpected_message",
+        BAD_RECORD_MAC => "bad_record_mac",
+        RECORD_OVERFLOW => "record_overflow",
+        ILLEGAL_PARAMETER => "illegal_parameter",
+        DECODE_ERROR => "decode_error",
+        PROTOCOL_VERSION => "record_version",
+        other => panic!("no reason for the alert {other}"),
+    }
 }
 
 async fn a_flipped_bit_anywhere_is_bad_record_mac(which: Which) {
@@ -527,16 +539,14 @@ async fn a_fatal_alert_ends_the_connection_without_an_answer(which: Which) {
         client.send_record(ALERT, &[2, 80]).await;
         assert_eq!(read_plain(&mut back).await.0, b"");
         assert!(matches!(client.receive().await, Received::End(_)));
-        drop(back);
+        drop((client, back));
+        let broken = [("outcome", "client_tls_error")];
         front
-            .metric_becomes("vestibule_sessions_ended_total", &[], 1)
+            .metric_becomes("vestibule_sessions_ended_total", &broken, 1)
             .await;
+        let reason = [("reason", "alert_received")];
         front
-            .metric_becomes(
-                "vestibule_sessions_ended_total",
-                &[("outcome", "closed")],
-                0,
-            )
+            .metric_becomes("vestibule_record_errors_total", &reason, 1)
             .await;
         front.is_idle().await;
     }

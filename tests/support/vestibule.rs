@@ -201,6 +201,19 @@ impl Vestibule {
         self.said.lock().expect("lock").clone()
     }
 
+    /// Waits until this has been printed: the log is written by a thread of its own, after the fact.
+    pub async fn says(&self, text: &str) {
+        let deadline = Instant::now() + METRIC_MAX;
+        while !self.said().contains(text) {
+            assert!(
+                Instant::now() < deadline,
+                "{text:?} was not said:\n{}",
+                self.said()
+            );
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     /// The process, for signals.
     pub fn pid(&self) -> u32 {
         self.child.id()
