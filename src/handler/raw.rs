@@ -40,17 +40,6 @@ pub struct Conversation {
     cells: Arc<ListenerCells>,
 }
 
-/// What is known of a conversation that is over.
-#[derive(Debug)]
-pub struct Report {
-    /// How it ended.
-    pub end: End,
-    /// Which backend had it.
-    pub backend: usize,
-    /// Payload bytes from either side.
-    pub moved: Moved,
-}
-
 impl Conversation {
     /// Connects `front` to a backend. `rest` was read from the front behind the handshake.
     ///
@@ -87,9 +76,13 @@ impl Conversation {
         })
     }
 
-    /// Ends both connections in the way that `outcome` asks for.
-    pub async fn close(self, outcome: Outcome) -> Report {
-        let moved = self.relay.moved();
+    /// Which backend has it, and the payload bytes that have moved so far.
+    pub fn seen(&self) -> (usize, Moved) {
+        (self.pick.index(), self.relay.moved())
+    }
+
+    /// Ends both connections in the way that `outcome` asks for, and says how it ended.
+    pub async fn close(self, outcome: Outcome) -> End {
         let (received, sent) = self.relay.key_updates();
         self.cells.updates_received.add(received.into());
         self.cells.updates_sent.add(sent.into());
@@ -103,11 +96,7 @@ impl Conversation {
                 linger(front.socket()).await;
             }
         }
-        Report {
-            end: outcome.end,
-            backend: self.pick.index(),
-            moved,
-        }
+        outcome.end
     }
 }
 

@@ -87,7 +87,7 @@ pub fn spawn(parts: Parts) -> io::Result<(WorkerHandle, JoinHandle<usize>)> {
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let local = LocalSet::new();
         let cut = local.block_on(&runtime, work(parts, inbox));
-        // Dropping the set ends what is left, and with it all leases go back.
+        // Dropping the set ends what is left: each session is counted and logged, and all leases go back.
         drop(local);
         cut
     })?;

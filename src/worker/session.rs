@@ -1,20 +1,24 @@
 //! The life of one connection: handshake, handler, one line in the log.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use tokio::time::timeout;
 
 use crate::endpoint::secure::{SecureError, linger, secure};
 use crate::endpoint::{Endpoint, Socket};
-use crate::handler::raw::{self, Conversation, Report};
+use crate::handler::raw::{self, Conversation};
 use crate::metrics::access::{AccessEntry, AccessLog};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
 use crate::pool::{Lease, Magazine};
-use crate::relay;
+use crate::relay::{self, Moved};
 use crate::tls::TlsError;
 use crate::tls::handshake::{Handshake, TlsFacts};
 use crate::tls::terms::Terms;
@@ -73,7 +77,8 @@ impl Failure {
     }
 }
 
-/// Who is served, for the log.
+/// Who is served. Ends in exactly one outcome, counted once and logged once, also when the session is dropped in
+/// the middle.
 struct Visitor {
     id: u64,
     client: SocketAddr,
@@ -81,22 +86,39 @@ struct Visitor {
     terms: Arc<SessionTerms>,
     /// Kept only if there is an access log.
     facts: Option<Box<TlsFacts>>,
+    /// Which backend had it, and what has moved, once that is known.
+    seen: Cell<Option<(usize, Moved)>>,
+    settled: Cell<bool>,
+    common: Rc<Common>,
     /// Its place under the limits, given up when this is dropped.
     _admission: Admission,
+}
+
+/// A visitor with a backend.
+struct Session {
+    visitor: Visitor,
+    /// Taken out when it is over.
+    conversation: Option<Conversation>,
 }
 
 /// Serves one connection to its end. Between its beginning and its end, which are boxed for their moment,
 /// a session is one small allocation.
 pub async fn run(accepted: Box<Accepted>, common: Rc<Common>) {
-    let Some(mut begun) = Box::pin(begin(accepted, &common)).await else {
+    let Some(mut session) = Box::pin(begin(accepted, common)).await else {
         return;
     };
-    let outcome = (&mut begun.1).await;
-    Box::pin(end(begun, outcome, &common)).await;
+    let outcome = poll_fn(|cx| match &mut session.conversation {
+        Some(conversation) => Pin::new(conversation).poll(cx).map(Some),
+        None => Poll::Ready(None),
+    })
+    .await;
+    if let Some(outcome) = outcome {
+        Box::pin(end(session, outcome)).await;
+    }
 }
 
 /// Handshake and backend. `None`: it came to nothing, and that has been counted and logged.
-async fn begin(accepted: Box<Accepted>, common: &Common) -> Option<Box<(Visitor, Conversation)>> {
+async fn begin(accepted: Box<Accepted>, common: Rc<Common>) -> Option<Box<Session>> {
     let Accepted {
         fd,
         id,
@@ -112,6 +134,9 @@ async fn begin(accepted: Box<Accepted>, common: &Common) -> Option<Box<(Visitor,
         at,
         terms,
         facts: None,
+        seen: Cell::new(None),
+        settled: Cell::new(false),
+        common: Rc::clone(&common),
         _admission: admission,
     };
     let cells = common
@@ -121,8 +146,7 @@ async fn begin(accepted: Box<Accepted>, common: &Common) -> Option<Box<(Visitor,
     let shaken = match shake(fd, &visitor, tls, cells, &common.pool).await {
         Ok(shaken) => shaken,
         Err(reason) => {
-            cells.ended.count("handshake_failed");
-            visitor.log(common, reason, None);
+            visitor.settle("handshake_failed", reason);
             return None;
         }
     };
@@ -139,45 +163,94 @@ async fn begin(accepted: Box<Accepted>, common: &Common) -> Option<Box<(Visitor,
         upstream_index: usize::from(terms.upstream_id.0),
     };
     match Conversation::open(shaken.endpoint, shaken.rest, raw, &common.pool).await {
-        Ok(conversation) => Some(Box::new((visitor, conversation))),
+        Ok(conversation) => Some(Box::new(Session {
+            visitor,
+            conversation: Some(conversation),
+        })),
         Err(error) => {
-            cells.ended.count("no_backend");
             tracing::debug!(id, %client, listener = %terms.name, "session ended: no backend: {error}");
-            visitor.log(common, "no_backend", None);
+            visitor.settle("no_backend", "no_backend");
             None
         }
     }
 }
 
 /// Closes, counts and logs.
-async fn end(begun: Box<(Visitor, Conversation)>, outcome: relay::Outcome, common: &Common) {
-    let (visitor, conversation) = *begun;
-    let report = conversation.close(outcome).await;
-    let word = report.end.outcome();
-    if let Some(cells) = common.cells.listeners.get(usize::from(visitor.terms.id.0)) {
-        cells.ended.count(word);
-        if let relay::End::ClientTls(error) = &report.end {
-            cells.record_errors.count(error.reason());
-        }
+async fn end(mut session: Box<Session>, outcome: relay::Outcome) {
+    let Some(conversation) = session.conversation.take() else {
+        return;
+    };
+    let visitor = &session.visitor;
+    visitor.seen.set(Some(conversation.seen()));
+    let end = conversation.close(outcome).await;
+    let word = end.outcome();
+    if let relay::End::ClientTls(error) = &end
+        && let Some(cells) = visitor.cells()
+    {
+        cells.record_errors.count(error.reason());
     }
+    let moved = visitor
+        .seen
+        .get()
+        .map(|(_, moved)| moved)
+        .unwrap_or_default();
     tracing::debug!(
         id = visitor.id, client = %visitor.client, listener = %visitor.terms.name,
-        up = report.moved.up, down = report.moved.down,
-        "session ended: {}", report.end
+        up = moved.up, down = moved.down, "session ended: {end}"
     );
-    visitor.log(common, word, Some(&report));
+    visitor.settle(word, word);
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(conversation) = &self.conversation {
+            self.visitor.seen.set(Some(conversation.seen()));
+        }
+    }
+}
+
+impl Drop for Visitor {
+    /// Dropped in the middle: by the end of a drain, or by a fault of ours.
+    fn drop(&mut self) {
+        let word = if std::thread::panicking() {
+            "panicked"
+        } else {
+            "drained"
+        };
+        self.settle(word, word);
+    }
 }
 
 impl Visitor {
+    fn cells(&self) -> Option<&Arc<ListenerCells>> {
+        self.common
+            .cells
+            .listeners
+            .get(usize::from(self.terms.id.0))
+    }
+
+    /// Counts the outcome and writes the line, the first time.
+    fn settle(&self, counted: &'static str, logged: &'static str) {
+        if self.settled.replace(true) {
+            return;
+        }
+        if let Some(cells) = self.cells() {
+            cells.ended.count(counted);
+        }
+        self.log(logged);
+    }
+
     /// One line, if there is an access log.
-    fn log(&self, common: &Common, outcome: &'static str, report: Option<&Report>) {
-        let Some(log) = &common.access else {
+    fn log(&self, outcome: &'static str) {
+        let Some(log) = &self.common.access else {
             return;
         };
         let facts = self.facts.as_deref();
         let upstream = &self.terms.upstream;
-        let backend = report.and_then(|report| upstream.backends.get(report.backend));
-        let moved = report.map(|report| report.moved).unwrap_or_default();
+        let (backend, moved) = match self.seen.get() {
+            Some((backend, moved)) => (upstream.backends.get(backend), moved),
+            None => (None, Moved::default()),
+        };
         log.line(&AccessEntry {
             time: SystemTime::now(),
             id: self.id,
@@ -281,7 +354,7 @@ mod tests {
             size_of::<F>()
         }
         let future = size_of_future(run);
-        let begun = size_of::<(Visitor, Conversation)>();
+        let begun = size_of::<Session>();
         let records = size_of::<crate::tls::record::RecordLayer>();
         let sum = future + begun + records;
         assert!(
