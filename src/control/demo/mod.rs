@@ -215,8 +215,8 @@ pub fn banner(tls_chat: SocketAddr, tls_echo: SocketAddr, admin: Option<&AdminAd
          \n\
          \x20 Or paste       # the answer's head (-k: the certificate is made up)\n\
          \x20                curl -ksI https://localhost:{port}/\n\
-         \x20                # what TLS agreed on (it grumbles about the made-up certificate)\n\
-         \x20                openssl s_client -brief -connect {chat} </dev/null\n\
+         \x20                # what was agreed (it grumbles about the made-up certificate)\n\
+         \x20                openssl s_client -brief -connect localhost:{port} </dev/null\n\
          \x20                # each line you type comes back\n\
          \x20                openssl s_client -quiet -connect {echo}\n",
         port = chat.port(),
