@@ -1,14 +1,17 @@
 # Vestibule as a container: one static binary on nothing.
 #
-#   podman build -t vestibule .
+#   podman build --format docker -t vestibule .
 #   podman run --read-only --cap-drop=all -p 5223:5223 -v /etc/vestibule:/etc/vestibule:ro vestibule \
-#       run --forward xmpps://0.0.0.0:5223=prosody:5222 \
+#       run --forward xmpps://0.0.0.0:5223=192.0.2.10:5222 \
 #       --cert /etc/vestibule/fullchain.pem --key /etc/vestibule/privkey.pem
+#
+# podman's own format (OCI) has no place for HEALTHCHECK, hence --format docker; docker has but that one.
+# User 65532 must be able to read the key. The README's section "As a container" has the rest.
 #
 # To package a binary built elsewhere, put it and a CA bundle where the build stage would
 # (DIR/out/vestibule, DIR/out/etc/ssl/certs/ca-certificates.crt) and let DIR take the stage's place:
 #
-#   podman build --build-context build=DIR -t vestibule .
+#   podman build --format docker --build-context build=DIR -t vestibule .
 
 FROM docker.io/library/rust:1.95-bookworm AS build
 WORKDIR /src
@@ -33,8 +36,8 @@ COPY LICENSE-APACHE LICENSE-MIT /licenses/
 
 # A number, so that "must not run as root" can be checked without a user database.
 USER 65532:65532
-# Loopback inside the container: for the health check, and for `exec`. To scrape metrics from outside
-# say another address and set a token or a socket path.
+# Loopback inside the container, for the health check. To scrape metrics from outside, share the
+# container's network (a pod), or set unix:PATH on a mounted volume.
 ENV VESTIBULE_ADMIN=127.0.0.1:9090
 EXPOSE 5223
 STOPSIGNAL SIGTERM

@@ -25,8 +25,8 @@ use crate::config::file::File;
 use super::telemetry::Telemetry;
 use super::{AbortOnDrop, StartError};
 
-/// How long a throw-away certificate is valid.
-const VALID_FOR: Duration = Duration::from_secs(7 * 86_400);
+/// How long a throw-away certificate is valid: long enough that nobody is warned of its end.
+const VALID_FOR: Duration = Duration::from_secs(30 * 86_400);
 
 /// Clocks differ a little between machines and containers.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
@@ -48,7 +48,7 @@ pub struct ThrowawayCertificate {
 }
 
 /// Makes a certificate for `localhost`, `chat.localhost`, `127.0.0.1` and `::1` (ECDSA P-256) that is
-/// valid for a week. Its key is nowhere but in the result.
+/// valid for 30 days. Its key is nowhere but in the result.
 ///
 /// # Errors
 /// When the cryptographic library fails.
@@ -115,6 +115,14 @@ async fn serve_all() -> Result<(), StartError> {
     file.flags.certs = vec![memory_path(&cert)];
     file.flags.keys = vec![memory_path(&key)];
     let mut config = file.resolve()?;
+    // Better to read in metrics and on the status page than what is made of scheme and port.
+    let names = ["chat", "echo"];
+    for (listener, name) in config.listeners.iter_mut().zip(names) {
+        listener.name = name.to_owned();
+    }
+    for (upstream, name) in config.upstreams.iter_mut().zip(names) {
+        upstream.name = name.to_owned();
+    }
     config.admin = Some(admin.clone());
     config.log.level = "warn".to_owned();
     // Ctrl-C ends it at once: there is nobody to wait for.
@@ -199,15 +207,18 @@ where
 pub fn banner(tls_chat: SocketAddr, tls_echo: SocketAddr, admin: Option<&AdminAddr>) -> String {
     let (chat, echo) = (reachable(tls_chat), reachable(tls_echo));
     let mut text = format!(
-        "Vestibule demo. TLS ends in this process; the chat and echo servers behind it are plain TCP.\n\
+        "Vestibule demo. TLS ends here; the chat and echo servers behind are plain TCP.\n\
          \n\
          \x20 In a browser   https://localhost:{port}/\n\
-         \x20                The certificate is made up for this run, so the browser warns once: go on.\n\
+         \x20                The browser warns once about the made-up certificate: go on.\n\
          \x20                A second window makes it a conversation.\n\
          \n\
-         \x20 Or paste       curl -k https://{chat}/\n\
-         \x20                openssl s_client -brief -connect {chat} </dev/null     (what TLS agreed on)\n\
-         \x20                openssl s_client -quiet -connect {echo}     (echoes each line you type)\n",
+         \x20 Or paste       # the answer's head (-k: the certificate is made up)\n\
+         \x20                curl -ksI https://localhost:{port}/\n\
+         \x20                # what was agreed (it grumbles about the made-up certificate)\n\
+         \x20                openssl s_client -brief -connect localhost:{port} </dev/null\n\
+         \x20                # each line you type comes back\n\
+         \x20                openssl s_client -quiet -connect {echo}\n",
         port = chat.port(),
     );
     let _ = match admin {
@@ -263,7 +274,7 @@ mod tests {
         assert!(names.contains(&GeneralName::IPAddress(&Ipv6Addr::LOCALHOST.octets())));
         assert!(cert.validity().is_valid());
         let left = cert.validity().time_to_expiration().unwrap().whole_hours();
-        assert!((24..=7 * 24).contains(&left), "{left}");
+        assert!((29 * 24..=30 * 24).contains(&left), "{left}");
     }
 
     #[test]
@@ -341,13 +352,13 @@ mod tests {
         );
         for part in [
             "https://localhost:8443/",
-            "curl -k https://127.0.0.1:8443/",
+            "curl -ksI https://localhost:8443/",
             "openssl s_client -quiet -connect [::1]:8444",
             "curl http://127.0.0.1:9100/metrics",
             "Ctrl-C ends it.",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        assert!(text.lines().all(|line| line.len() < 80), "{text}");
     }
 }
