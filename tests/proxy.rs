@@ -23,4 +23,5 @@ mod proxy {
     mod limits;
     mod pool;
     mod records;
+    mod starve;
 }

@@ -26,8 +26,10 @@ use super::admin::Readiness;
 use super::telemetry::{Telemetry, open_access_log};
 use super::{Load, StartError, build, joined, shared};
 
-/// Descriptors kept for other things than connections: listeners, logs, event loops, the admin listener.
-const FILES_RESERVED: u64 = 100;
+/// Descriptors kept for other things than connections: listeners, logs, the admin listener and its clients.
+const FILES_RESERVED: u64 = 32;
+/// The same for each worker's event loop.
+const FILES_RESERVED_PER_WORKER: u64 = 4;
 /// How often names of backends are resolved anew.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -77,10 +79,18 @@ impl Instance {
         }
         let access = open_access_log(&config.log).map_err(StartError::system("--access-log"))?;
         let access = access.map(Arc::new);
-        let gate = Arc::new(Gate::new(
-            max_connections(&config),
-            config.limits.max_connections_per_ip,
-        ));
+        let most = max_connections(&config);
+        if let MaxConnections::Count(wanted) = config.limits.max_connections
+            && most < wanted as usize
+        {
+            tracing::warn!(
+                wanted,
+                most,
+                open_files = files::limit(),
+                "--max-connections is more than the limit on open files allows; raise that limit"
+            );
+        }
+        let gate = Arc::new(Gate::new(most, config.limits.max_connections_per_ip));
         let listeners = bind(&config)?;
         let pool = BufferPool::new(Settings {
             pooled: config.buffers.pooled,
@@ -311,14 +321,14 @@ impl Instance {
     }
 }
 
-/// Most connections at once: as told, else half of the files that may be open, since each needs two.
+/// Most connections at once: as many as files may be open for, two each, or fewer if so told.
 pub(super) fn max_connections(config: &Config) -> usize {
+    let reserved = FILES_RESERVED + FILES_RESERVED_PER_WORKER * config.workers as u64;
+    let files = files::limit().saturating_sub(reserved) / 2;
+    let most = usize::try_from(files).unwrap_or(usize::MAX).max(1);
     match config.limits.max_connections {
-        MaxConnections::Count(count) => count as usize,
-        MaxConnections::FromFdLimit => {
-            let files = files::limit().saturating_sub(FILES_RESERVED) / 2;
-            usize::try_from(files).unwrap_or(usize::MAX).max(1)
-        }
+        MaxConnections::Count(count) => most.min(count as usize),
+        MaxConnections::FromFdLimit => most,
     }
 }
 

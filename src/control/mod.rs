@@ -99,15 +99,14 @@ pub async fn serve(
     started: &dyn Fn(),
 ) -> Result<(), StartError> {
     let mut signals = Signals::new().map_err(StartError::system("signals"))?;
+    // Bound before the first listener: a fault is told before anybody is let in.
+    let admin = config.admin.as_ref().map(AdminServer::bind).transpose();
+    let admin = admin.map_err(StartError::system("admin"))?;
     let instance = Rc::new(Instance::start(config, telemetry).await?);
-    let _admin = match &instance.config.admin {
-        None => None,
-        Some(addr) => {
-            let server = AdminServer::bind(addr).map_err(StartError::system("admin"))?;
-            let source = Rc::clone(&instance);
-            Some(AbortOnDrop(tokio::task::spawn_local(server.serve(source))))
-        }
-    };
+    let _admin = admin.map(|server| {
+        let source = Rc::clone(&instance);
+        AbortOnDrop(tokio::task::spawn_local(server.serve(source)))
+    });
     let resolving = Rc::clone(&instance);
     let _resolving = AbortOnDrop(tokio::task::spawn_local(async move {
         resolving.keep_resolving().await

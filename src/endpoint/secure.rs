@@ -38,12 +38,16 @@ pub enum SecureError {
     },
 }
 
+/// Bytes that were read too early, at most what a small buffer holds.
+pub type Rest = Option<Box<[u8]>>;
+
 /// An established connection with what came behind its handshake.
 pub struct Secured {
     /// Facts and record layer.
     pub established: Established,
-    /// Bytes read behind the handshake, not opened yet.
-    pub rest: Option<Lease>,
+    /// Bytes read behind the handshake, not opened yet. Not in a lease: connecting to a backend comes next, and
+    /// nobody may hold a lease for that long.
+    pub rest: Rest,
 }
 
 /// Runs `handshake` on `socket`. `output` is what it wants to send first. On an error its alert has been sent, if
@@ -70,7 +74,8 @@ pub async fn secure(
                 write_all(socket, &output).await?;
                 let rest = lease.and_then(|mut lease| {
                     lease.take(consumed);
-                    (!lease.unread().is_empty()).then_some(lease)
+                    let unread = &*lease.unread_mut();
+                    (!unread.is_empty()).then(|| unread.into())
                 });
                 return Ok(Secured {
                     established: handshake.finish()?,

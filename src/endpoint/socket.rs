@@ -13,6 +13,8 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::sys;
+
 /// A connected stream socket.
 #[derive(Debug)]
 pub enum Socket {
@@ -55,6 +57,19 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),
+        }
+    }
+
+    /// The same, asking the kernel anew instead of believing the last event: before something scarce is taken
+    /// for the sake of a write.
+    pub fn poll_write_ready_anew(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            if sys::socket::writable(self) {
+                return Poll::Ready(Ok(()));
+            }
+            // Takes back what the event loop believed; an event that came meanwhile is kept.
+            let _ = self.try_io(Interest::WRITABLE, || Err(io::ErrorKind::WouldBlock.into()));
         }
     }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::endpoint::Endpoint;
-use crate::endpoint::secure::{abort, linger};
+use crate::endpoint::secure::{Rest, abort, linger};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
-use crate::pool::{Lease, Magazine};
+use crate::pool::Magazine;
 use crate::relay::{End, Limits, Moved, Outcome, Relay};
 use crate::upstream::dial::{DialError, DialTerms, dial};
 use crate::upstream::{Pick, Upstream};
@@ -48,7 +48,7 @@ impl Conversation {
     /// that it could take for the backend's own end.
     pub async fn open(
         front: Endpoint,
-        rest: Option<Lease>,
+        rest: Rest,
         terms: Terms<'_>,
         pool: &Magazine,
     ) -> Result<Self, DialError> {
@@ -57,7 +57,6 @@ impl Conversation {
         let dialed = match dial(terms.upstream, terms.dial, pool, cells).await {
             Ok(dialed) => dialed,
             Err(error) => {
-                drop(rest);
                 linger(front.socket()).await;
                 return Err(error);
             }

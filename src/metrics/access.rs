@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +36,7 @@ pub struct AccessEntry<'a> {
     pub sni: Option<&'a str>,
     /// Protocol agreed on by ALPN.
     pub alpn: Option<&'a [u8]>,
-    /// TLS version: `1.2`, `1.3`.
+    /// TLS version: `TLSv1.2`, `TLSv1.3`.
     pub tls: Option<&'a str>,
     /// Cipher suite.
     pub suite: Option<&'a str>,
@@ -280,9 +281,17 @@ impl Write for Writer {
     }
 }
 
+/// Never waits: a FIFO that nobody reads is an error, not the end of the control plane.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .custom_flags(NONBLOCK)
+        .open(path)
 }
+
+/// `O_NONBLOCK`, which changes nothing for regular files.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

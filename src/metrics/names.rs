@@ -191,6 +191,7 @@ pub const OUTCOMES: &[&str] = &[
 pub const DIALS: &[&str] = &[
     "ok",
     "no_address",
+    "no_resources",
     "refused",
     "timeout",
     "tls_error",

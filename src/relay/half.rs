@@ -14,6 +14,7 @@ use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
+use crate::endpoint::secure::Rest;
 use crate::endpoint::{Inbound, Outbound};
 use crate::metrics::Counter;
 use crate::pool::{HEADROOM, Lease, Magazine, PLAIN_MAX, READY_MAX, STRIDE, Size, Wait};
@@ -23,6 +24,9 @@ use crate::tls::keys::Cipher;
 use crate::tls::record::{Opened, Opener, Sealer};
 
 use super::Limits;
+
+/// Most bytes of a record's first part that are kept outside the pool while others wait for its buffers.
+const ASIDE_MAX: usize = 1024;
 
 /// What one endpoint's receiving side has for its sending side to do.
 #[derive(Debug, Default)]
@@ -83,11 +87,18 @@ pub(super) struct Shared<'a> {
 /// One direction. See the module.
 pub(super) struct Half {
     lease: Option<Lease>,
+    /// Unread bytes kept outside the pool: read before the relay began, or the first part of a record put aside
+    /// while others wait for a buffer.
+    aside: Rest,
+    /// What was put aside may hold whole records: look at it without waiting for more.
+    unseen: bool,
     /// A place in the queue for a lease.
     wait: Option<Wait>,
     note: Option<Box<Note>>,
     ended: Option<Box<Ended>>,
-    /// Bytes written to the sink, with what TLS adds: progress.
+    /// Bytes read from the source, with what TLS adds.
+    received: u64,
+    /// Bytes written to the sink, with what TLS adds.
     moved: u64,
     /// Payload bytes that have come from the source.
     payload: u64,
@@ -101,13 +112,16 @@ pub(super) struct Half {
 }
 
 impl Half {
-    /// `lease` holds what was read from the source already.
-    pub(super) fn new(lease: Option<Lease>, reset_truncated: bool) -> Self {
+    /// `rest` was read from the source already.
+    pub(super) fn new(rest: Rest, reset_truncated: bool) -> Self {
         Self {
-            lease,
+            lease: None,
+            unseen: rest.is_some(),
+            aside: rest,
             wait: None,
             note: None,
             ended: None,
+            received: 0,
             moved: 0,
             payload: 0,
             phase: Phase::Flowing,
@@ -117,9 +131,9 @@ impl Half {
         }
     }
 
-    /// Bytes written to the sink, with what TLS adds.
-    pub(super) fn moved(&self) -> u64 {
-        self.moved
+    /// Bytes read from the source and written to the sink, with what TLS adds.
+    pub(super) fn traffic(&self) -> u64 {
+        self.received + self.moved
     }
 
     /// Payload bytes that have come from the source.
@@ -130,6 +144,22 @@ impl Half {
     /// Whether a buffer is held.
     pub(super) fn holding(&self) -> bool {
         self.lease.is_some()
+    }
+
+    /// Puts the first part of a record aside, if it is small, and gives the buffer back: for when others wait.
+    pub(super) fn put_aside(&mut self) {
+        if let Some(lease) = &mut self.lease
+            && !lease.has_ready()
+            && (1..=ASIDE_MAX).contains(&lease.unread().len())
+        {
+            self.aside = Some((&*lease.unread_mut()).into());
+            self.lease = None;
+        }
+    }
+
+    /// Whether it has ended in another way than it should.
+    pub(super) fn ended_badly(&self) -> bool {
+        !matches!(self.ended.as_deref(), None | Some(Ended::Clean))
     }
 
     /// Whether it is over because its source is dead, which then is no sink for the other direction either.
@@ -203,6 +233,7 @@ impl Half {
                 }
                 self.phase = Phase::Done;
                 self.lease = None;
+                self.aside = None;
                 self.wait = None;
                 self.note = None;
                 Poll::Ready(())
@@ -225,6 +256,7 @@ impl Half {
                 ready!(sink.poll_flush(cx, lease, &mut self.moved))?;
             }
             if let Some(note) = &mut self.note {
+                self.wait = None; // a slot granted meanwhile would be held for as long as this takes
                 while !note.range.is_empty() {
                     note.range.start +=
                         ready!(sink.socket.poll_write(cx, &note.bytes[note.range.clone()]))?;
@@ -242,7 +274,11 @@ impl Half {
                 self.note = self.next_note(sealer, tell).map(Box::new);
                 continue;
             }
-            // 3. Records that lie in the buffer already.
+            // 3. Records that are there already.
+            if self.unseen && self.phase == Phase::Flowing {
+                ready!(self.poll_room(cx, pool));
+                self.unseen = false;
+            }
             if self.phase == Phase::Flowing
                 && let Some(opener) = source.opener.as_deref_mut()
                 && let Some(lease) = &mut self.lease
@@ -284,9 +320,18 @@ impl Half {
             {
                 self.lease = None;
             }
-            ready!(sink.socket.poll_write_ready(cx))?;
+            if pool.pressure() && self.lease.is_none() {
+                ready!(sink.socket.poll_write_ready_anew(cx))?;
+            } else {
+                ready!(sink.socket.poll_write_ready(cx))?;
+            }
             match source.socket.poll_read_ready(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    if pool.pressure() {
+                        self.put_aside();
+                    }
+                    return Poll::Pending;
+                }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     self.end(Ended::SourceGone(error));
@@ -340,10 +385,15 @@ impl Half {
                 } else {
                     None
                 };
-                self.lease = Some(match large {
+                let mut lease = match large {
                     Some(lease) => lease,
                     None => ready!(pool.poll_lease(cx, &mut self.wait)),
-                });
+                };
+                if let Some(aside) = self.aside.take() {
+                    lease.spare_mut()[..aside.len()].copy_from_slice(&aside);
+                    lease.filled_by(aside.len());
+                }
+                self.lease = Some(lease);
             }
             Some(held) => {
                 held.compact();
@@ -392,6 +442,7 @@ impl Half {
                 Ended::Clean
             });
         }
+        self.received += n as u64;
         self.busy = n == asked || (self.busy && n > PLAIN_MAX);
         if !secure {
             self.payload += n as u64;

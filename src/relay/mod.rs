@@ -15,13 +15,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::endpoint::Endpoint;
+use crate::endpoint::secure::Rest;
 use crate::metrics::cells::ListenerCells;
-use crate::pool::{Lease, Magazine};
+use crate::pool::Magazine;
 use crate::tls::TlsError;
 
 pub use half::Control;
 use half::{Ended, Half, Shared};
-use watch::Watch;
+use watch::{Watch, Way};
 
 /// Bounds of a relay, shared by all of a listener's.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ pub struct Limits {
     pub abort_on_truncation: bool,
 }
 
-/// Why a relay is over. The first of the two directions to end in another way than cleanly decides.
+/// Why a relay is over. The direction that first ended in another way than cleanly decides.
 #[derive(Debug, thiserror::Error)]
 pub enum End {
     /// Both directions ended as they should.
@@ -123,6 +124,8 @@ pub struct Relay {
     front_control: Control,
     /// The same for the back.
     back_control: Control,
+    /// Whether the way down was the first to end badly.
+    down_first: Option<bool>,
     watch: Watch,
     pool: Magazine,
     limits: Arc<Limits>,
@@ -130,10 +133,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Joins two endpoints. The leases are what was read from them already and not opened.
+    /// Joins two endpoints, each with what was read from it already and not opened.
     pub fn new(
-        (front, front_rest): (Endpoint, Option<Lease>),
-        (back, back_rest): (Endpoint, Option<Lease>),
+        (front, front_rest): (Endpoint, Rest),
+        (back, back_rest): (Endpoint, Rest),
         pool: Magazine,
         limits: Arc<Limits>,
         cells: Arc<ListenerCells>,
@@ -145,6 +148,7 @@ impl Relay {
             down: Half::new(back_rest, false),
             front_control: Control::default(),
             back_control: Control::default(),
+            down_first: None,
             watch: Watch::default(),
             pool,
             limits,
@@ -186,6 +190,9 @@ impl Relay {
         let up = self
             .up
             .poll(cx, front_in, back_out, tell, with, &self.cells.up_bytes);
+        if self.down_first.is_none() && self.up.ended_badly() {
+            self.down_first = Some(false);
+        }
         if up.is_ready() && self.up.truncated() && self.limits.abort_on_truncation {
             return Poll::Ready(self.outcome());
         }
@@ -193,6 +200,9 @@ impl Relay {
         let down = self
             .down
             .poll(cx, back_in, front_out, tell, with, &self.cells.down_bytes);
+        if self.down_first.is_none() && self.down.ended_badly() {
+            self.down_first = Some(true);
+        }
         let over = up.is_ready() && down.is_ready();
         if over || self.up.source_gone() || self.down.source_gone() {
             Poll::Ready(self.outcome())
@@ -206,6 +216,11 @@ impl Relay {
         let front_ended = self.up.source_ended();
         let up = self.up.take_end();
         let down = self.down.take_end();
+        let (up, down) = match self.down_first {
+            Some(true) => (None, down),
+            Some(false) => (up, None),
+            None => (up, down),
+        };
         let end = match (up, down) {
             (Some(Ended::SourceTls(e)), _) => End::ClientTls(e),
             (_, Some(Ended::SinkTls(e))) => End::ClientTls(e),
@@ -233,6 +248,8 @@ impl Future for Relay {
             return Poll::Ready(outcome);
         }
         let Self {
+            front,
+            back,
             up,
             down,
             watch,
@@ -240,7 +257,20 @@ impl Future for Relay {
             limits,
             ..
         } = &mut *this;
-        match watch.poll(cx, up, down, pool, limits) {
+        let (front, back) = (front.socket(), back.socket());
+        let ways = (
+            Way {
+                half: up,
+                source: front,
+                sink: back,
+            },
+            Way {
+                half: down,
+                source: back,
+                sink: front,
+            },
+        );
+        match watch.poll(cx, ways, pool, limits) {
             Poll::Pending => Poll::Pending,
             // The fault says more than the deadline that its alert has missed.
             Poll::Ready(_) if up.faulted() || down.faulted() => Poll::Ready(this.outcome()),

@@ -5,28 +5,43 @@
 //! moved since it last looked. A deadline is thus met within a quarter of its length, and a busy
 //! connection touches the timer wheel a few times per deadline, a silent one never (unless `idle` is set).
 //!
+//! What counts as movement is what the peers do, not what our kernel takes: bytes received from the source, and
+//! bytes that the sink's side has acknowledged. A slow reader behind megabytes of send buffer is thus not silent.
+//!
 //! The rule that keeps a stalled peer from starving the rest: **while anybody waits for a buffer, a
-//! connection that has kept one for `stall` without moving a byte in that direction is closed.** Without
-//! such pressure it may keep its one buffer a direction.
+//! connection that has kept one for `stall` and moved less than [`STALL_BYTES`] in that direction meanwhile is
+//! closed.** Without such pressure it may keep its one buffer a direction.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::pool::Magazine;
+use crate::endpoint::Socket;
+use crate::pool::{Magazine, PLAIN_MAX};
+use crate::sys;
 
 use super::half::Half;
 use super::{End, Limits};
 
+/// What a connection must move within `stall` to keep a buffer that others wait for: one record.
+pub(super) const STALL_BYTES: usize = PLAIN_MAX;
 /// How long an alert, the last thing a faulty connection is sent, may take to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// A deadline is looked at this many times.
 const STEPS: u32 = 4;
 /// No deadline is looked at more often.
 const STEP_MIN: Duration = Duration::from_millis(20);
+
+/// One direction with its sockets.
+pub(super) struct Way<'a> {
+    pub(super) half: &'a mut Half,
+    pub(super) source: &'a Socket,
+    pub(super) sink: &'a Socket,
+}
 
 /// See the module. Empty at rest.
 #[derive(Default)]
@@ -40,30 +55,49 @@ struct State {
 
 /// One direction as it was when last looked at.
 struct Seen {
-    moved: u64,
-    /// Since when it has not moved.
+    progress: i64,
+    /// Since when there has been none.
     since: Instant,
-    /// Since when it has held a buffer without moving.
-    held: Option<Instant>,
+    /// Since when it has held a buffer without much progress, and how much there was then.
+    held: Option<(Instant, i64)>,
+}
+
+impl Way<'_> {
+    /// Bytes received from the source and acknowledged by the sink. Only differences mean something: what was sent
+    /// before the relay began may count as not acknowledged.
+    fn progress(&self) -> i64 {
+        let queued = sys::socket::unacknowledged(self.sink).unwrap_or(0);
+        self.half.traffic() as i64 - queued as i64
+    }
 }
 
 impl Seen {
-    fn look(half: &Half, now: Instant) -> Self {
+    fn look(way: &Way<'_>, now: Instant) -> Self {
+        let progress = way.progress();
+        let held = way.half.holding().then_some((now, progress));
         Self {
-            moved: half.moved(),
+            progress,
             since: now,
-            held: half.holding().then_some(now),
+            held,
         }
     }
 
-    fn update(&mut self, half: &Half, now: Instant) {
-        if self.moved != half.moved() {
-            *self = Self::look(half, now);
-        } else if !half.holding() {
-            self.held = None;
-        } else if self.held.is_none() {
-            self.held = Some(now);
+    fn update(&mut self, way: &Way<'_>, now: Instant) {
+        let progress = way.progress();
+        if progress != self.progress {
+            self.progress = progress;
+            self.since = now;
         }
+        let enough = |at: i64| progress - at >= STALL_BYTES as i64;
+        self.held = match self.held {
+            _ if !way.half.holding() => None,
+            Some((since, at)) if !enough(at) => Some((since, at)),
+            _ => Some((now, progress)),
+        };
+    }
+
+    fn stalled(&self, now: Instant, stall: Duration) -> bool {
+        self.held.is_some_and(|(since, _)| now - since >= stall)
     }
 }
 
@@ -73,12 +107,11 @@ impl Watch {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        up: &Half,
-        down: &Half,
+        (up, down): (Way<'_>, Way<'_>),
         pool: &Magazine,
         limits: &Limits,
     ) -> Poll<End> {
-        if self.0.is_none() && shortest(up, down, limits).is_none() {
+        if self.0.is_none() && shortest(up.half, down.half, limits).is_none() {
             return Poll::Pending;
         }
         self.poll_state(cx, up, down, pool, limits)
@@ -87,32 +120,36 @@ impl Watch {
     fn poll_state(
         &mut self,
         cx: &mut Context<'_>,
-        up: &Half,
-        down: &Half,
+        up: Way<'_>,
+        down: Way<'_>,
         pool: &Magazine,
         limits: &Limits,
     ) -> Poll<End> {
         loop {
             let Some(state) = &mut self.0 else {
-                let Some(period) = shortest(up, down, limits) else {
+                let Some(period) = shortest(up.half, down.half, limits) else {
                     return Poll::Pending;
                 };
                 let now = Instant::now();
                 self.0 = Some(Box::new(State {
                     sleep: Box::pin(sleep_until(now + step(period))),
-                    up: Seen::look(up, now),
-                    down: Seen::look(down, now),
+                    up: Seen::look(&up, now),
+                    down: Seen::look(&down, now),
                 }));
                 continue;
             };
             ready!(state.sleep.as_mut().poll(cx));
             let now = Instant::now();
-            state.up.update(up, now);
-            state.down.update(down, now);
-            if let Some(end) = state.expired(up, down, now, pool, limits) {
+            state.up.update(&up, now);
+            state.down.update(&down, now);
+            if let Some(end) = state.expired(&up, &down, now, pool, limits) {
                 return Poll::Ready(end);
             }
-            match shortest(up, down, limits) {
+            if pool.pressure() {
+                up.half.put_aside();
+                down.half.put_aside();
+            }
+            match shortest(up.half, down.half, limits) {
                 None => self.0 = None,
                 Some(period) => state.sleep.as_mut().reset(now + step(period)),
             }
@@ -123,25 +160,35 @@ impl Watch {
 impl State {
     fn expired(
         &self,
-        up: &Half,
-        down: &Half,
+        up: &Way<'_>,
+        down: &Way<'_>,
         now: Instant,
         pool: &Magazine,
         limits: &Limits,
     ) -> Option<End> {
         let quiet = now - self.up.since.max(self.down.since);
-        if (up.faulted() || down.faulted()) && quiet >= FAREWELL {
+        if (up.half.faulted() || down.half.faulted()) && quiet >= FAREWELL {
             return Some(End::Stalled);
         }
-        let stalled = |seen: &Seen| seen.held.is_some_and(|held| now - held >= limits.stall);
+        let stalled = |seen: &Seen| seen.stalled(now, limits.stall);
         if pool.pressure() && (stalled(&self.up) || stalled(&self.down)) {
             return Some(End::Stalled);
         }
-        if (up.done() || down.done())
-            && !limits.half_closed.is_zero()
-            && quiet >= limits.half_closed
-        {
-            return Some(End::HalfClosed);
+        if !limits.half_closed.is_zero() && quiet >= limits.half_closed {
+            // A half that waits for its sink does not hear that its source is gone; here it is noticed.
+            let gone = |way: &Way<'_>| {
+                let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+                (!way.half.done() && sys::socket::dead(way.source)).then_some(reset)
+            };
+            if let Some(error) = gone(up) {
+                return Some(End::ClientGone(error));
+            }
+            if let Some(error) = gone(down) {
+                return Some(End::BackendGone(error));
+            }
+            if up.half.done() || down.half.done() {
+                return Some(End::HalfClosed);
+            }
         }
         (!limits.idle.is_zero() && quiet >= limits.idle).then_some(End::Idle)
     }

@@ -118,6 +118,30 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     Ok(usize::try_from(queued).unwrap_or(0))
 }
 
+/// Whether the kernel takes bytes now, asked anew. It also makes the kernel tell when it does again.
+pub fn writable(socket: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // What cannot be asked is found out by writing.
+    !matches!(poll(&mut fds, Some(&now)), Ok(0))
+}
+
+/// Whether the connection is gone in both directions: reset, or given up by keepalive.
+pub fn dead(socket: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&socket, PollFlags::empty())];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // ERR and HUP are always told.
+    matches!(poll(&mut fds, Some(&now)), Ok(told) if told > 0)
+}
+
 /// What the kernel really gave: receive and send buffer in bytes, as getsockopt(2) reports them (Linux
 /// doubles what was asked for, and keeps the other half for its book-keeping).
 ///

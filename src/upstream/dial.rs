@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::time::timeout;
 
-use crate::endpoint::secure::{SecureError, secure};
+use crate::endpoint::secure::{Rest, SecureError, secure};
 use crate::endpoint::{Endpoint, Socket};
 use crate::metrics::cells::BackendCells;
-use crate::pool::{Lease, Magazine};
+use crate::pool::Magazine;
 use crate::sys::socket::{Options, for_connect};
 use crate::tls::handshake::Handshake;
 
@@ -20,6 +20,9 @@ use super::{Pick, Target, Upstream};
 
 /// Most backends of one upstream that one connection tries.
 pub const ATTEMPTS_MAX: usize = 64;
+
+/// How long to wait for a place in a Unix socket's accept queue before the next look, at first and at most.
+const UNIX_REST: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// How to connect.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +38,7 @@ pub struct Dialed {
     /// Its endpoint.
     pub endpoint: Endpoint,
     /// Bytes that came behind its TLS handshake.
-    pub rest: Option<Lease>,
+    pub rest: Rest,
     /// Which backend; keep it as long as the connection.
     pub pick: Pick,
 }
@@ -58,10 +61,24 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether this process lacks something, and the backend is not to blame.
+    fn is_ours(&self) -> bool {
+        use rustix::io::Errno;
+        let Self::Connect(error) = self else {
+            return false;
+        };
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        matches!(
+            errno,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL)
+        )
+    }
+
     /// One word for the metric label `outcome`.
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Connect(e) if e.kind() == io::ErrorKind::ConnectionRefused => "refused",
+            Self::Connect(_) if self.is_ours() => "no_resources",
             Self::Connect(_) => "error",
             Self::Timeout => "timeout",
             Self::Tls(_) => "tls_error",
@@ -114,7 +131,9 @@ pub async fn dial(
             }
             Err(error) => {
                 count(error.outcome());
-                pick.shun();
+                if !error.is_ours() {
+                    pick.shun();
+                }
                 tracing::warn!(
                     upstream = %upstream.name,
                     backend = %pick.backend().name,
@@ -132,7 +151,7 @@ async fn connect(
     target: &Target,
     options: &Options,
     pool: &Magazine,
-) -> Result<(Endpoint, Option<Lease>), DialError> {
+) -> Result<(Endpoint, Rest), DialError> {
     match target {
         Target::Unix(path) => Ok((Endpoint::plain(unix(path).await?), None)),
         Target::Tcp { addrs, tls } => {
@@ -162,11 +181,20 @@ async fn connect(
     }
 }
 
+/// A Unix socket whose accept queue is full refuses at once, where TCP would wait; so the waiting is done here, under
+/// the caller's deadline.
 async fn unix(path: &Path) -> Result<Socket, DialError> {
-    UnixStream::connect(path)
-        .await
-        .map(Socket::Unix)
-        .map_err(DialError::Connect)
+    let mut rest = UNIX_REST.0;
+    loop {
+        match UnixStream::connect(path).await {
+            Ok(stream) => return Ok(Socket::Unix(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(rest).await;
+                rest = (rest * 2).min(UNIX_REST.1);
+            }
+            Err(error) => return Err(DialError::Connect(error)),
+        }
+    }
 }
 
 async fn tcp(addr: SocketAddr, options: &Options) -> io::Result<Socket> {

@@ -12,12 +12,12 @@ use std::time::{Instant, SystemTime};
 
 use tokio::time::timeout;
 
-use crate::endpoint::secure::{SecureError, linger, secure};
+use crate::endpoint::secure::{Rest, SecureError, linger, secure};
 use crate::endpoint::{Endpoint, Socket};
 use crate::handler::raw::{self, Conversation};
 use crate::metrics::access::{AccessEntry, AccessLog};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
-use crate::pool::{Lease, Magazine};
+use crate::pool::Magazine;
 use crate::relay::{self, Moved};
 use crate::tls::TlsError;
 use crate::tls::handshake::{Handshake, TlsFacts};
@@ -275,7 +275,7 @@ impl Visitor {
 struct Shaken {
     facts: TlsFacts,
     endpoint: Endpoint,
-    rest: Option<Lease>,
+    rest: Rest,
 }
 
 /// The handshake under its deadline, counted and told; on a failure, down to the end of the connection.

@@ -190,7 +190,7 @@ def healthcheck(scope):
 def demo(scope):
     process = scope.start(binary(), "demo")
     process.wait_for("Ctrl-C ends it")
-    page = process.wait_for(r"curl -k (https://\S+)").group(1)
+    page = process.wait_for(r"curl -ksI (https://\S+)").group(1)
     echo = process.wait_for(r"openssl s_client -quiet -connect 127\.0\.0\.1:(\d+)").group(1)
     metrics = process.wait_for(r"curl (http://\S+/metrics)").group(1)
     code, text = scope.run("curl", "-sSk", "--fail", page)
