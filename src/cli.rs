@@ -226,7 +226,7 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION", env = "VESTIBULE_DRAIN_TIMEOUT", hide_env = true, value_parser = units::duration, help_heading = LIMITS)]
     drain_timeout: Option<Duration>,
 
-    /// Most connections at once [default: auto, from the limit on open files]
+    /// Most connections [default: auto, by the limit on files]
     #[arg(long, value_name = "N|auto", env = "VESTIBULE_MAX_CONNECTIONS", hide_env = true, help_heading = LIMITS)]
     max_connections: Option<MaxConnections>,
 

@@ -404,7 +404,7 @@ mod tests {
             ),
             (
                 "tls://0.0.0.0",
-                "\"0.0.0.0\" is not an address; write ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+                "\"0.0.0.0\" has no port; write ADDR:PORT, such as 0.0.0.0:8443",
             ),
             (
                 "tls://0.0.0.0:0",
