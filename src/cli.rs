@@ -6,19 +6,38 @@
 //! is wrong usage (clap says so, exit code 2); values that contradict each other are a
 //! [`ConfigError`].
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::file::{File, Given, SocketsTable};
 use crate::config::words::{self, Auto};
 use crate::config::{
-    AccessLog, AdminAddr, Config, ConfigError, Fault, LogFormat, MaxConnections, OnTruncation,
-    SocketBuffer, TlsVersion, address, units,
+    AccessLog, AdminAddr, Config, ConfigError, Fault, LogFormat, Machine, MaxConnections,
+    OnTruncation, SocketBuffer, TlsVersion, address, units,
 };
 
-const EXAMPLES: &str = "\
+/// What stands below every list of flags.
+macro_rules! units {
+    () => {
+        "\
+SIZE is bytes, 64KiB, 16MiB. DURATION is 500ms, 10s, 5m, 1h30m; 0 is never.
+Each flag FLAG-NAME can be set as VESTIBULE_FLAG_NAME, lists with commas.
+A flag wins over its variable, that over the file, that over the default.
+Exit codes: 0 fine, 1 could not start or a check failed, 2 wrong usage."
+    };
+}
+
+const UNITS: &str = units!();
+const MORE: &str = concat!(units!(), "\n\n--help tells more and has examples.");
+const EXAMPLES: &str = concat!(
+    "\
 Examples:
   See it work, with nothing to prepare:
     vestibule demo
@@ -38,10 +57,9 @@ Examples:
   Look before you leap; prints the effective settings or every fault:
     vestibule check --config vestibule.toml
 
-SIZE is bytes, 64KiB, 16MiB. DURATION is 500ms, 10s, 5m, 1h30m; 0 is never.
-Each flag FLAG-NAME can be set as VESTIBULE_FLAG_NAME, lists with commas.
-A flag wins over its variable, that over the file, that over the default.
-Exit codes: 0 fine, 1 could not start or a check failed, 2 wrong usage.";
+",
+    units!()
+);
 
 const SERVE: &str = "What to serve";
 const CERTIFICATES: &str = "Certificates";
@@ -58,7 +76,7 @@ const RUNNING: &str = "Running it";
     name = "vestibule",
     version,
     after_long_help = EXAMPLES,
-    after_help = "--help tells more and has examples.",
+    after_help = MORE,
     args_conflicts_with_subcommands = true,
     subcommand_help_heading = "Commands (run is the default)",
     override_usage = "vestibule [run] [FLAGS]\n       vestibule check [FLAGS]\n       vestibule demo\n       vestibule healthcheck [--admin ADDR]",
@@ -71,13 +89,17 @@ pub struct Cli {
     settings: Settings,
 }
 
+/// Prefix of every variable that is ours.
+const VARIABLES: &str = "VESTIBULE_";
+
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Serve
-    #[command(after_long_help = EXAMPLES)]
+    /// Serve until a signal ends it
+    #[command(after_help = MORE, after_long_help = EXAMPLES)]
     Run(Box<Settings>),
     /// Validate what `run` would use and print the effective settings
+    #[command(after_help = UNITS)]
     Check(Box<Settings>),
     /// Try it: a certificate, a chat backend and the proxy in one process
     Demo,
@@ -127,7 +149,7 @@ pub struct Settings {
     #[arg(long, value_name = "FILE", env = "VESTIBULE_BACKEND_CA", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
     backend_ca: Vec<PathBuf>,
 
-    /// What the backend sees when a client ends without close_notify: fin or abort [default: fin]
+    /// What the backend sees when a client ends without close_notify [default: fin]
     #[arg(long, value_name = "fin|abort", env = "VESTIBULE_ON_TRUNCATION", hide_env = true, help_heading = SERVE)]
     on_truncation: Option<OnTruncation>,
 
@@ -150,7 +172,7 @@ pub struct Settings {
     #[arg(long, env = "VESTIBULE_SNI_STRICT", hide_env = true, action = ArgAction::SetTrue, value_parser = switch, default_value = UNSAID, help_heading = CERTIFICATES)]
     sni_strict: Switch,
 
-    /// Oldest TLS version: 1.2 or 1.3 [default: 1.2]
+    /// Oldest TLS version [default: 1.2]
     #[arg(long, value_name = "1.2|1.3", env = "VESTIBULE_TLS_MIN", hide_env = true, help_heading = CERTIFICATES)]
     tls_min: Option<TlsVersion>,
 
@@ -204,7 +226,7 @@ pub struct Settings {
     #[arg(long, value_name = "DURATION", env = "VESTIBULE_DRAIN_TIMEOUT", hide_env = true, value_parser = units::duration, help_heading = LIMITS)]
     drain_timeout: Option<Duration>,
 
-    /// Most connections at once [default: auto, from the limit on open files]
+    /// Most connections [default: auto, by the limit on files]
     #[arg(long, value_name = "N|auto", env = "VESTIBULE_MAX_CONNECTIONS", hide_env = true, help_heading = LIMITS)]
     max_connections: Option<MaxConnections>,
 
@@ -216,7 +238,7 @@ pub struct Settings {
     #[arg(long, value_name = "N|auto", env = "VESTIBULE_WORKERS", hide_env = true, value_parser = words::workers, help_heading = RUNNING)]
     workers: Option<Auto<u32>>,
 
-    /// Metrics and health: loopback ADDR:PORT, unix:PATH or off [default: off]
+    /// Metrics and health at loopback ADDR:PORT or unix:PATH [default: off]
     #[arg(long, value_name = "ADDR", env = "VESTIBULE_ADMIN", hide_env = true, help_heading = RUNNING)]
     admin: Option<String>,
 
@@ -226,13 +248,17 @@ pub struct Settings {
     #[arg(long, value_name = "LEVEL", env = "VESTIBULE_LOG_LEVEL", hide_env = true, value_parser = words::log_level, help_heading = RUNNING)]
     log_level: Option<String>,
 
-    /// Log lines as text or as JSON [default: text]
+    /// Form of log lines [default: text]
     #[arg(long, value_name = "text|json", env = "VESTIBULE_LOG_FORMAT", hide_env = true, help_heading = RUNNING)]
     log_format: Option<LogFormat>,
 
-    /// One line per connection to FILE, - for standard output, or off [default: off]
+    /// A line per connection to FILE, or to standard output [default: off]
     #[arg(long, value_name = "FILE|-", env = "VESTIBULE_ACCESS_LOG", hide_env = true, help_heading = RUNNING)]
     access_log: Option<AccessLog>,
+
+    /// Flags of which the value came from the environment.
+    #[arg(skip)]
+    by_environment: BTreeSet<String>,
 }
 
 /// A flag without a value, whose twin may also say no.
@@ -269,7 +295,44 @@ impl Switch {
 impl Cli {
     /// Reads the arguments of this process and its environment. Wrong usage ends the process with 2, help with 0.
     pub fn from_process() -> Self {
-        Self::parse()
+        let args: Vec<OsString> = std::env::args_os().collect();
+        match Self::read(&args) {
+            Ok(cli) => cli,
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                let text = error.render();
+                let colour = io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+                let text = if colour {
+                    text.ansi().to_string()
+                } else {
+                    text.to_string()
+                };
+                let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+                // Who closes the pipe wants no more of it.
+                let _ = writeln!(io::stdout(), "{}", lines.join("\n"));
+                std::process::exit(0)
+            }
+            Err(error) => error.exit(),
+        }
+    }
+
+    /// The same from given arguments, the program's name first. What is wrong with a value of the
+    /// environment is told with the name of its variable.
+    ///
+    /// # Errors
+    /// Wrong usage, or that help is asked for.
+    pub fn read(args: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = Self::command()
+            .try_get_matches_from(args)
+            .map_err(|error| name_variable(error, args))?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        match (&mut cli.command, matches.subcommand()) {
+            (Some(Command::Run(settings) | Command::Check(settings)), Some((_, matches))) => {
+                settings.by_environment = by_environment(matches);
+            }
+            _ => cli.settings.by_environment = by_environment(&matches),
+        }
+        Ok(cli)
     }
 
     /// What to do; `run` where nothing is said.
@@ -279,7 +342,117 @@ impl Cli {
     }
 }
 
+/// The variable of a flag such as `--workers`.
+fn variable_of(flag: &str) -> String {
+    let name = flag.trim_start_matches('-').replace('-', "_");
+    format!("{VARIABLES}{}", name.to_uppercase())
+}
+
+fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
+    let ids = matches.ids().map(clap::Id::as_str);
+    // An id that is no argument (a group) has no source.
+    ids.filter(|id| matches!(matches.try_contains_id(id), Ok(true)))
+        .filter(|id| matches.value_source(id) == Some(ValueSource::EnvVariable))
+        .map(|id| format!("--{}", id.replace('_', "-")))
+        .collect()
+}
+
+/// Puts the variable in the place of the flag, where the value at fault was not given by the flag.
+fn name_variable(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let flag = shown
+        .split([' ', '='])
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let by_flag = args.iter().any(|arg| {
+        let arg = arg.to_string_lossy();
+        arg.strip_prefix(flag.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    });
+    let variable = variable_of(&flag);
+    if flag.starts_with("--") && !by_flag && std::env::var_os(&variable).is_some() {
+        error.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    }
+    error
+}
+
+/// What to say of each variable of the environment that begins like ours and is none.
+pub fn unknown_variables() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut unknown = unknown_among(names);
+    unknown.sort_unstable();
+    unknown
+}
+
+fn unknown_among(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = Cli::command();
+    command.build();
+    let known: Vec<String> = command
+        .get_arguments()
+        .filter_map(|arg| arg.get_env()?.to_str()?.strip_prefix(VARIABLES))
+        .map(str::to_owned)
+        .collect();
+    let told = |name: String| {
+        let rest = name.strip_prefix(VARIABLES)?;
+        if known.iter().any(|known| known == rest) || is_of_kubernetes(rest) {
+            return None;
+        }
+        Some(
+            match words::nearest(rest, known.iter().map(String::as_str)) {
+                Some(near) => format!("{name} is no setting; did you mean {VARIABLES}{near}?"),
+                None => format!("{name} is no setting; vestibule run --help lists what there is"),
+            },
+        )
+    };
+    names.filter_map(told).collect()
+}
+
+/// Whether Kubernetes makes such a variable for a service whose name begins with `vestibule`:
+/// `SERVICE_HOST`, `SERVICE_PORT_XMPPS`, `PORT_5223_TCP_ADDR`, `ADMIN_PORT`.
+fn is_of_kubernetes(rest: &str) -> bool {
+    let rest = format!("_{rest}");
+    ["_SERVICE_HOST", "_SERVICE_PORT"]
+        .iter()
+        .any(|part| rest.contains(part))
+        || rest.ends_with("_PORT")
+        || rest.match_indices("_PORT_").any(|(at, part)| {
+            rest.as_bytes()
+                .get(at + part.len())
+                .is_some_and(u8::is_ascii_digit)
+        })
+}
+
 impl Settings {
+    /// Names in each fault what the operator has written: the variable where a value came from the
+    /// environment, and no flag for a certificate that the settings file or its folder names.
+    pub fn as_given(&self, faults: Vec<Fault>) -> ConfigError {
+        ConfigError(faults.into_iter().map(|fault| self.name(fault)).collect())
+    }
+
+    fn name(&self, mut fault: Fault) -> Fault {
+        let (flag, rest) = match fault.key.split_once(' ') {
+            Some((flag, rest)) => (flag, format!(" {rest}")),
+            None => (fault.key.as_str(), String::new()),
+        };
+        let files = match flag {
+            "--cert" => Some(&self.cert),
+            "--key" => Some(&self.key),
+            _ => None,
+        };
+        let elsewhere = files.is_some_and(|files| {
+            !rest.is_empty() && !files.iter().any(|file| file == Path::new(&rest[1..]))
+        });
+        if elsewhere {
+            fault.key = fault.key.trim_start_matches('-').to_owned();
+        } else if self.by_environment.contains(flag) {
+            fault.key = variable_of(flag) + &rest;
+        }
+        fault
+    }
+
     /// Reads the settings file, if one is named, lays flags and environment over it, and checks the
     /// whole.
     ///
@@ -288,9 +461,18 @@ impl Settings {
     /// # Errors
     /// Every fault of the file and of the values together.
     pub fn load(&self) -> Result<Config, ConfigError> {
+        match self.survey() {
+            (config, faults) if faults.is_empty() => Ok(config),
+            (_, faults) => Err(ConfigError(faults)),
+        }
+    }
+
+    /// The settings as far as they can be had, and every fault; see [`File::survey`].
+    pub fn survey(&self) -> (Config, Vec<Fault>) {
         let mut file = self.config.as_deref().map(File::open).unwrap_or_default();
         self.lay_over(&mut file);
-        file.resolve()
+        let (config, faults) = file.survey(Machine::here());
+        (config, self.as_given(faults).0)
     }
 
     fn lay_over(&self, file: &mut File) {
@@ -432,6 +614,59 @@ impl Healthcheck {
             Some(admin) => Ok(admin),
             None if file.faults().is_empty() => Err(unknown.into()),
             None => Err(ConfigError(file.faults().to_vec())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_none_is_told_and_those_of_kubernetes_are_not() {
+        for (name, told) in [
+            ("VESTIBULE_WORKERS", None),
+            ("HOME", None),
+            ("VESTIBULE_SERVICE_HOST", None),
+            ("VESTIBULE_SERVICE_PORT", None),
+            ("VESTIBULE_SERVICE_PORT_XMPPS", None),
+            ("VESTIBULE_PORT", None),
+            ("VESTIBULE_PORT_5223_TCP", None),
+            ("VESTIBULE_PORT_5223_TCP_ADDR", None),
+            ("VESTIBULE_ADMIN_PORT_9090_TCP_PROTO", None),
+            ("VESTIBULE_ADMIN_SERVICE_HOST", None),
+            (
+                "VESTIBULE_WORKER",
+                Some("VESTIBULE_WORKER is no setting; did you mean VESTIBULE_WORKERS?"),
+            ),
+            (
+                "VESTIBULE_XYZ",
+                Some("VESTIBULE_XYZ is no setting; vestibule run --help lists what there is"),
+            ),
+        ] {
+            let found = unknown_among(std::iter::once(name.to_owned()));
+            assert_eq!(found.first().map(String::as_str), told);
+        }
+    }
+
+    #[test]
+    fn a_fault_names_what_was_written() {
+        let settings = Settings {
+            cert: vec!["a.pem".into()],
+            by_environment: ["--cert", "--workers"].map(str::to_owned).into(),
+            ..Settings::default()
+        };
+        for (key, told) in [
+            ("--workers", "VESTIBULE_WORKERS"),
+            ("--cert a.pem", "VESTIBULE_CERT a.pem"),
+            ("--cert b.pem", "cert b.pem"),
+            ("--key a.pem", "key a.pem"),
+            ("--admin", "--admin"),
+            ("limits.backlog", "limits.backlog"),
+        ] {
+            let faults = settings.as_given(vec![Fault::new(key, "problem", "way out")]);
+            assert_eq!(faults.to_string(), format!("{told}: problem; way out"));
         }
     }
 }

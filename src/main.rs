@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use vestibule::cli::{Cli, Command, Settings};
-use vestibule::{control, sys};
+use vestibule::cli::{self, Cli, Command, Settings};
+use vestibule::control::{self, StartError};
+use vestibule::sys;
 
 fn main() -> ExitCode {
     let result = match Cli::from_process().into_command() {
@@ -26,13 +27,32 @@ fn main() -> ExitCode {
 
 fn run(settings: &Settings) -> Result<(), String> {
     sys::files::raise_limit();
-    control::run(&|| settings.load()).map_err(|e| e.to_string())
+    warn_of_variables();
+    control::run(&|| settings.load()).map_err(|error| told(settings, error))
 }
 
 fn check(settings: &Settings) -> Result<(), String> {
     sys::files::raise_limit();
-    let config = settings.load().map_err(|e| e.to_string())?;
-    let page = control::check::check(&config).map_err(|e| e.to_string())?;
+    let warnings = warn_of_variables();
+    let (config, faults) = settings.survey();
+    let page =
+        control::check::check(&config, faults, warnings).map_err(|error| told(settings, error))?;
     print!("{page}");
     Ok(())
+}
+
+/// Returns how many there are.
+fn warn_of_variables() -> usize {
+    let warnings = cli::unknown_variables();
+    for warning in &warnings {
+        eprintln!("vestibule: warning: {warning}");
+    }
+    warnings.len()
+}
+
+fn told(settings: &Settings, error: StartError) -> String {
+    match error {
+        StartError::Config(error) => settings.as_given(error.0).to_string(),
+        error => error.to_string(),
+    }
 }

@@ -520,3 +520,133 @@ fn healthcheck_finds_the_admin_listener() {
     fs::remove_file(&path).unwrap();
     assert_eq!(found, Ok("unix:/run/a".to_owned()));
 }
+
+/// What the program itself prints to standard output and to standard error, and its exit code.
+fn program(args: &[&str], environment: &[(&str, &str)]) -> (String, String, Option<i32>) {
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_vestibule"))
+        .args(args)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(child.stdout), text(child.stderr), child.status.code())
+}
+
+#[test]
+fn help_is_tidy() {
+    for args in [
+        ["run", "-h"],
+        ["run", "--help"],
+        ["check", "-h"],
+        ["check", "--help"],
+    ] {
+        let (help, _, code) = program(&args, &[]);
+        assert_eq!(code, Some(0));
+        assert!(help.contains("\nSIZE is bytes, "), "{args:?}");
+        for line in help.lines() {
+            assert_eq!(line.trim_end(), line, "{args:?} has trailing blanks");
+            assert!(line.len() <= 100, "{line}");
+            let wrapped = line.contains("[default:") && !line.contains(']');
+            assert!(!wrapped, "{args:?} wraps a default: {line}");
+        }
+    }
+}
+
+const FORWARD: &str = "--forward=tls://127.0.0.1:15223=127.0.0.1:9";
+const PAIR: [&str; 2] = ["--cert=certs/ecdsa.cert.pem", "--key=certs/ecdsa.key.pem"];
+
+#[test]
+fn check_tells_every_fault_with_what_was_written() {
+    let absent = "cannot be read: No such file or directory; name a PEM file that exists here";
+    for (args, environment, message) in [
+        (
+            vec!["--workers=0", "--cert=no.pem", "--key=no.key", "--access-log=/nowhere/x"],
+            vec![],
+            format!(
+                "vestibule: --workers: 0 is out of range; write 1 to 1024\n\
+                 vestibule: --access-log /nowhere/x: cannot be opened: No such file or directory; name a file in a folder that this process may write to, or - for standard output\n\
+                 vestibule: --cert no.pem: {absent}\n\
+                 vestibule: --key no.key: {absent}\n"
+            ),
+        ),
+        (
+            vec!["--cert=certs/ecdsa.key.pem", "--key=certs/ecdsa.cert.pem"],
+            vec![],
+            "vestibule: --cert certs/ecdsa.key.pem: is a private key; --cert and --key seem to be swapped\n\
+             vestibule: --key certs/ecdsa.cert.pem: is a certificate; --cert and --key seem to be swapped\n"
+                .to_owned(),
+        ),
+        (
+            vec![PAIR[0]],
+            vec![],
+            "vestibule: --cert certs/ecdsa.cert.pem: has no --key; give one --key for each --cert, in the same order\n".to_owned(),
+        ),
+        (
+            PAIR.to_vec(),
+            vec![("VESTIBULE_WORKERS", "0"), ("VESTIBULE_WORKER", "1"), ("VESTIBULE_PORT", "x")],
+            "vestibule: warning: VESTIBULE_WORKER is no setting; did you mean VESTIBULE_WORKERS?\n\
+             vestibule: VESTIBULE_WORKERS: 0 is out of range; write 1 to 1024\n"
+                .to_owned(),
+        ),
+    ] {
+        let args: Vec<&str> = ["check", FORWARD].into_iter().chain(args).collect();
+        let (_, told, code) = program(&args, &environment);
+        assert_eq!((told, code), (message, Some(1)));
+    }
+    let (_, told, code) = program(&["check", FORWARD], &[("VESTIBULE_WORKERS", "many")]);
+    let told = told.lines().next();
+    assert_eq!(
+        told,
+        Some(
+            "error: invalid value 'many' for 'VESTIBULE_WORKERS': \"many\" is not a whole number; write digits, such as 1000, or auto"
+        )
+    );
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn check_ends_with_a_verdict() {
+    for (flags, variables, verdict) in [
+        (vec![], vec![], "# Settings are fine."),
+        (
+            vec!["--max-connections=400000000"],
+            vec![],
+            "# Settings are usable, with 1 warning.",
+        ),
+        (
+            vec!["--max-connections=400000000"],
+            vec![("VESTIBULE_XYZ", "")],
+            "# Settings are usable, with 2 warnings.",
+        ),
+    ] {
+        let args: Vec<&str> = ["check", FORWARD]
+            .into_iter()
+            .chain(PAIR)
+            .chain(flags)
+            .collect();
+        let (page, told, code) = program(&args, &variables);
+        assert_eq!(code, Some(0), "{told}");
+        assert_eq!(page.lines().last(), Some(verdict));
+        assert!(page.lines().all(|line| line.len() <= 100), "{page}");
+        assert!(page.contains("keepalive = \"75s\""), "{page}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_told_by_line() {
+    let path = std::env::temp_dir().join(format!("vestibule-broken-{}.toml", std::process::id()));
+    fs::write(&path, "[[listener]]\nlisten = tls://0.0.0.0:1\n").unwrap();
+    let told = File::open(&path)
+        .resolve_on(MACHINE)
+        .unwrap_err()
+        .to_string();
+    fs::remove_file(&path).unwrap();
+    let told = told.replace(path.to_str().unwrap(), "e.toml");
+    assert!(told.starts_with("e.toml, line 2: "), "{told}");
+    assert!(
+        told.ends_with("; write KEY = VALUE, where a text stands in quotes: name = \"chat\""),
+        "{told}"
+    );
+}

@@ -33,7 +33,13 @@ impl FromStr for Listen {
         let scheme = match scheme {
             "tls" => Scheme::Tls,
             "xmpps" => Scheme::Xmpps,
-            "xmpp" | "xmpp-server" | "xmpps-server" | "https" | "http" | "auto" => {
+            "https" => {
+                return Err(Reason::new(
+                    "scheme \"https\" is not in this version",
+                    "use tls: HTTP passes through a tls listener as it is",
+                ));
+            }
+            "xmpp" | "xmpp-server" | "xmpps-server" | "http" | "auto" => {
                 return Err(Reason::new(
                     format!("scheme {scheme:?} is not in this version"),
                     "use tls or xmpps",
@@ -174,14 +180,47 @@ pub fn admin(text: &str) -> Result<Option<AdminAddr>, Reason> {
 }
 
 fn socket_addr(text: &str, form: &str) -> Result<SocketAddr, Reason> {
-    let addr: SocketAddr = text.parse().map_err(|_| {
-        Reason::new(
-            format!("{text:?} is not an address"),
-            format!("write {form}"),
-        )
-    })?;
+    let addr: SocketAddr = text.parse().map_err(|_| not_an_address(text, form))?;
     port_not_zero(addr.port())?;
     Ok(addr)
+}
+
+/// What is wrong with a text that is not `ADDR:PORT`, as near as it can be told.
+fn not_an_address(text: &str, form: &str) -> Reason {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match bare.unwrap_or(text).parse::<IpAddr>() {
+        Ok(IpAddr::V4(v4)) => {
+            let way_out = format!("write ADDR:PORT, such as {v4}:8443");
+            return Reason::new(format!("{text:?} has no port"), way_out);
+        }
+        Ok(IpAddr::V6(_)) => {
+            let way_out = "write an IPv6 address in brackets, and a port: [ADDR]:PORT";
+            return Reason::new(format!("{text:?} has no port"), way_out);
+        }
+        Err(_) => {}
+    }
+    let unknown = Reason::new(
+        format!("{text:?} is not an address"),
+        format!("write {form}"),
+    );
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return unknown;
+    };
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if digits && port.parse::<u16>().is_err() {
+        return Reason::new(format!("{port} is no port"), "write 1 to 65535");
+    }
+    let meant = match host {
+        "localhost" => "127.0.0.1",
+        "" | "*" => "0.0.0.0",
+        _ => return unknown,
+    };
+    Reason::new(
+        format!("{text:?} is not an address"),
+        format!("write {meant}:{}", if digits { port } else { "PORT" }),
+    )
 }
 
 /// `HOST:PORT`; an IPv6 address stands in brackets, and is told without them.
@@ -325,7 +364,7 @@ mod tests {
             ),
             (
                 "https://0.0.0.0:443",
-                "scheme \"https\" is not in this version; use tls or xmpps",
+                "scheme \"https\" is not in this version; use tls: HTTP passes through a tls listener as it is",
             ),
             (
                 "http://0.0.0.0:80",
@@ -341,11 +380,31 @@ mod tests {
             ),
             (
                 "tls://localhost:8443",
-                "\"localhost:8443\" is not an address; write ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+                "\"localhost:8443\" is not an address; write 127.0.0.1:8443",
+            ),
+            (
+                "tls://127.0.0.1",
+                "\"127.0.0.1\" has no port; write ADDR:PORT, such as 127.0.0.1:8443",
+            ),
+            (
+                "tls://::1:8443",
+                "\"::1:8443\" has no port; write an IPv6 address in brackets, and a port: [ADDR]:PORT",
+            ),
+            (
+                "tls://[::1]",
+                "\"[::1]\" has no port; write an IPv6 address in brackets, and a port: [ADDR]:PORT",
+            ),
+            (
+                "tls://127.0.0.1:95223",
+                "95223 is no port; write 1 to 65535",
+            ),
+            (
+                "tls://*:8443",
+                "\"*:8443\" is not an address; write 0.0.0.0:8443",
             ),
             (
                 "tls://0.0.0.0",
-                "\"0.0.0.0\" is not an address; write ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
+                "\"0.0.0.0\" has no port; write ADDR:PORT, such as 0.0.0.0:8443",
             ),
             (
                 "tls://0.0.0.0:0",
@@ -436,7 +495,7 @@ mod tests {
             ),
             (
                 "localhost:9090",
-                "\"localhost:9090\" is not an address; write a loopback address such as 127.0.0.1:9090, or unix:PATH",
+                "\"localhost:9090\" is not an address; write 127.0.0.1:9090",
             ),
         ] {
             assert_eq!(admin(text).unwrap_err().to_string(), message);

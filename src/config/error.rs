@@ -40,7 +40,8 @@ impl std::error::Error for Reason {}
 /// (vestibule.toml, line 3)``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The key (`buffers.buffer_size`) or flag (`--buffer-size`) at fault.
+    /// The key (`buffers.buffer_size`) or flag (`--buffer-size`) at fault. Empty where the file has
+    /// no keys yet, being no TOML; then the fault begins with the place.
     pub key: String,
     /// What is wrong, as a clause.
     pub problem: String,
@@ -71,6 +72,13 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_empty() {
+            if let Some(file) = &self.file {
+                write!(out, "{}, ", file.display())?;
+            }
+            let line = self.line.unwrap_or(1);
+            return write!(out, "line {line}: {}; {}", self.problem, self.way_out);
+        }
         write!(out, "{}: {}; {}", self.key, self.problem, self.way_out)?;
         match (&self.file, self.line) {
             (Some(file), Some(line)) => write!(out, " ({}, line {line})", file.display()),

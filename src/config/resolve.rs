@@ -56,16 +56,22 @@ impl File {
     }
 
     /// [`File::resolve`] with the defaults of a given machine.
-    pub fn resolve_on(mut self, machine: Machine) -> Result<Config, ConfigError> {
+    pub fn resolve_on(self, machine: Machine) -> Result<Config, ConfigError> {
+        match self.survey(machine) {
+            (config, faults) if faults.is_empty() => Ok(config),
+            (_, faults) => Err(ConfigError(faults)),
+        }
+    }
+
+    /// What can be had of the settings, and every fault. Where there is a fault, the settings are
+    /// good for finding further ones (files that cannot be read), and not to be served with.
+    pub fn survey(mut self, machine: Machine) -> (Config, Vec<Fault>) {
         let mut faults = Faults {
             sound: self.faults.is_empty(),
             list: std::mem::take(&mut self.faults),
         };
         let path = self.path.take();
         let config = self.check(machine, &mut faults);
-        if faults.list.is_empty() {
-            return Ok(config);
-        }
         let mut list: Vec<Fault> = Vec::new();
         for mut fault in faults.list {
             if fault.line.is_some() {
@@ -76,7 +82,7 @@ impl File {
                 list.push(fault);
             }
         }
-        Err(ConfigError(list))
+        (config, list)
     }
 
     /// The settings as far as they can be had; they only count when no fault was found.
@@ -113,10 +119,10 @@ impl File {
         let listeners = name_and_join(drafts, &mut upstreams, &self.flags.backend_ca, faults);
         let admin = self.admin.as_ref().and_then(|admin| {
             if let Some(AdminAddr::Tcp(addr)) = &admin.value
-                && listeners.iter().any(|listener| listener.addr == *addr)
+                && let Some(other) = listeners.iter().find(|other| overlap(other.addr, *addr))
             {
                 faults.push(admin.fault(
-                    format!("a listener serves {addr}"),
+                    format!("listener {:?} serves {}", other.name, other.addr),
                     "give the admin listener an address of its own",
                 ));
             }
@@ -443,6 +449,14 @@ fn name_and_join(
                 format!("{addr} is served by listener {:?} too", other.name),
                 "give each listener an address of its own",
             ));
+        } else if let Some(other) = listeners.iter().find(|other| overlap(other.addr, addr)) {
+            faults.push(draft.place.fault(
+                format!(
+                    "{addr} overlaps with {} of listener {:?}",
+                    other.addr, other.name
+                ),
+                "give each listener a port of its own, or each an address of this machine",
+            ));
         } else if listeners.iter().any(|other| other.name == name) {
             faults.push(name_place.fault(
                 format!("another listener is named {name:?}"),
@@ -488,6 +502,15 @@ fn name_and_join(
     listeners
 }
 
+/// Whether the kernel would not bind both. 0.0.0.0 and [::] are each for all addresses of their own
+/// family.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && (all || one.ip() == other.ip())
+}
+
 /// Front and back, where `table` says nothing as in `base`.
 fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Socket; 2] {
     let mut buffer = |given: &Option<Given<SocketBuffer>>, base: SocketBuffer| {
@@ -528,14 +551,18 @@ fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Soc
 /// Pairs of the flags, then of the file, then of the folder: so a flag's first is the default.
 fn certificates(file: &File, faults: &mut Faults) -> Vec<Certificate> {
     let (certs, keys) = (&file.flags.certs, &file.flags.keys);
-    if certs.len() != keys.len() {
+    let without_key = certs
+        .iter()
+        .skip(keys.len())
+        .map(|file| ("--cert", file, "--key"));
+    let without_cert = keys
+        .iter()
+        .skip(certs.len())
+        .map(|file| ("--key", file, "--cert"));
+    for (flag, file, other) in without_key.chain(without_cert) {
         faults.push(Fault::new(
-            if certs.len() > keys.len() {
-                "--cert"
-            } else {
-                "--key"
-            },
-            format!("given are {} --cert and {} --key", certs.len(), keys.len()),
+            format!("{flag} {}", file.display()),
+            format!("has no {other}"),
             "give one --key for each --cert, in the same order",
         ));
     }
@@ -604,15 +631,18 @@ fn certificates_in(dir: &Given<PathBuf>, pairs: &mut Vec<Certificate>, faults: &
     }
     for folder in folders {
         let (cert, key) = (folder.join("fullchain.pem"), folder.join("privkey.pem"));
-        for file in [&cert, &key] {
-            if !file.is_file() {
-                faults.push(dir.fault(
-                    format!("there is no file {}", file.display()),
-                    "put fullchain.pem and privkey.pem into each folder",
-                ));
-            }
+        let missing = [&cert, &key].into_iter().filter(|file| !file.is_file());
+        let mut complete = true;
+        for file in missing {
+            complete = false;
+            faults.push(dir.fault(
+                format!("there is no file {}", file.display()),
+                "put fullchain.pem and privkey.pem into each folder",
+            ));
         }
-        pairs.push(Certificate { cert, key });
+        if complete {
+            pairs.push(Certificate { cert, key });
+        }
     }
 }
 

@@ -91,7 +91,8 @@ impl<'r> Table<'r> {
             let line = error.span().map(|span| line_at(text, span.start));
             findings.faults.borrow_mut().push(Fault {
                 line,
-                ..Fault::new("TOML", problem, "mend the syntax there")
+                // Of no key: the line is all that is known.
+                ..Fault::new("", problem, TOML_FORM)
             });
         }
         let table = Self {
@@ -299,6 +300,8 @@ impl<'r> Table<'r> {
         self.findings.faults.borrow_mut().push(fault);
     }
 }
+
+const TOML_FORM: &str = "write KEY = VALUE, where a text stands in quotes: name = \"chat\"";
 
 fn join(table: &str, key: &str) -> String {
     if table.is_empty() {

@@ -57,13 +57,28 @@ pub fn size_text(bytes: usize) -> String {
     bytes.to_string()
 }
 
-/// Writes a duration with its units; zero is `0`.
+/// Writes a duration as people do: in one unit where a number below 1000 holds it exactly (`75s`,
+/// `2m`), else in several (`1h 2m 3s`); zero is `0`.
 pub fn duration_text(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 5] = [
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ];
     if duration.is_zero() {
-        "0".to_owned()
-    } else {
-        humantime::format_duration(duration).to_string()
+        return "0".to_owned();
     }
+    let whole = duration.as_nanos() % 1_000 == 0;
+    if let (true, Ok(micros)) = (whole, u64::try_from(duration.as_micros())) {
+        for (unit, name) in UNITS {
+            if micros % unit == 0 && micros / unit < 1_000 {
+                return format!("{}{name}", micros / unit);
+            }
+        }
+    }
+    humantime::format_duration(duration).to_string()
 }
 
 #[cfg(test)]

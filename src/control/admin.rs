@@ -122,7 +122,7 @@ impl AdminServer {
     /// listens on, or a file that is no socket, is left alone. To be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the address cannot be bound; the message names the flag and the way out.
+    /// When the address cannot be bound; the message names it and the way out.
     pub fn bind(addr: &AdminAddr) -> io::Result<Self> {
         let socket = match addr {
             AdminAddr::Tcp(addr) => std::net::TcpListener::bind(addr)
@@ -131,7 +131,14 @@ impl AdminServer {
                     TcpListener::from_std(listener)
                 })
                 .map(Socket::Tcp)
-                .map_err(|error| explain(&addr.to_string(), &error, "choose a free port")),
+                .map_err(|error| {
+                    let way_out = if error.kind() == io::ErrorKind::AddrInUse {
+                        "stop the program that has it (ss -ltnp shows which), or choose another port"
+                    } else {
+                        "choose a loopback address and a free port from 1024 on"
+                    };
+                    explain(&addr.to_string(), &error, way_out)
+                }),
             AdminAddr::Unix(path) => bind_unix(path).map_err(|error| {
                 let shown = format!("unix:{}", path.display());
                 explain(
@@ -346,7 +353,12 @@ impl fmt::Display for Escaped<'_> {
 }
 
 fn explain(shown: &str, error: &io::Error, way_out: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("--admin {shown}: {error}; {way_out}"))
+    // The caller names the flag.
+    let text = error.to_string();
+    let problem = text
+        .split_once(" (os error")
+        .map_or(&*text, |(text, _)| text);
+    io::Error::new(error.kind(), format!("{shown}: {problem}; {way_out}"))
 }
 
 fn bind_unix(path: &Path) -> io::Result<Socket> {
@@ -698,7 +710,7 @@ mod tests {
             let server = AdminServer::bind(&AdminAddr::Unix(path.clone())).unwrap();
             let error = AdminServer::bind(&AdminAddr::Unix(path.clone())).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-            assert!(error.to_string().starts_with("--admin unix:"), "{error}");
+            assert!(error.to_string().starts_with("unix:"), "{error}");
             assert!(path.exists(), "the live one stays");
             drop(server);
         });
@@ -717,15 +729,17 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_a_fault_that_names_the_flag() {
+    fn a_port_in_use_is_a_fault_that_says_how_to_find_who_has_it() {
         run(async {
             let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let addr = taken.local_addr().unwrap();
             let error = AdminServer::bind(&AdminAddr::Tcp(addr)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-            assert!(
-                error.to_string().starts_with(&format!("--admin {addr}: ")),
-                "{error}"
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "{addr}: Address already in use; stop the program that has it (ss -ltnp shows which), or choose another port"
+                )
             );
         });
     }

@@ -39,6 +39,16 @@ pub async fn build(
     Ok((snapshot, upstreams))
 }
 
+/// The faults alone, of settings that need not be complete.
+pub async fn faults(config: &Config) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    certificates(config, &mut faults);
+    for upstream in &config.upstreams {
+        self::upstream(upstream, &mut faults).await;
+    }
+    faults
+}
+
 /// The same with the certificates read anew, and upstreams as they are.
 ///
 /// # Errors
@@ -59,30 +69,27 @@ pub fn rebuild(
 
 fn certificates(config: &Config, faults: &mut Vec<Fault>) -> Option<Arc<Certificates>> {
     let mut pairs = Vec::new();
-    for (at, files) in config.certificates.iter().enumerate() {
+    for files in &config.certificates {
         match Pair::load(&files.cert, &files.key) {
             Ok(pair) => pairs.push(pair),
-            Err((which, error)) => {
-                let (file, key) = match which {
-                    Which::Cert => (&files.cert, "cert"),
-                    Which::Key => (&files.key, "key"),
-                };
-                faults.push(cert_fault(
-                    &format!("certificate[{at}].{key}"),
-                    file,
-                    &error,
-                ));
+            Err(found) => {
+                let found = found.iter().map(|(which, error)| match which {
+                    Which::Cert => cert_fault("--cert", &files.cert, error),
+                    Which::Key => cert_fault("--key", &files.key, error),
+                });
+                faults.extend(found);
             }
         }
     }
     Certificates::new(pairs).map(Arc::new)
 }
 
-fn cert_fault(key: &str, file: &std::path::Path, error: &CertError) -> Fault {
+/// Named by the flag, which everybody knows, also where the settings file named the file.
+fn cert_fault(flag: &str, file: &std::path::Path, error: &CertError) -> Fault {
     // The error is written as "problem; way out".
     let text = error.to_string();
     let (problem, way_out) = text.split_once("; ").unwrap_or((&text, "mend the file"));
-    Fault::new(key, format!("{} {problem}", file.display()), way_out)
+    Fault::new(format!("{flag} {}", file.display()), problem, way_out)
 }
 
 fn snapshot(

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -101,7 +102,7 @@ impl Telemetry {
 /// Opens the access log that `log` asks for; `None` if it asks for none.
 ///
 /// # Errors
-/// When the file cannot be opened for appending; the message names it and the flag.
+/// When the file cannot be opened for appending; the message names it.
 pub fn open_access_log(log: &config::Log) -> io::Result<Option<access::AccessLog>> {
     let form = match log.format {
         config::LogFormat::Json => access::Form::Json,
@@ -112,16 +113,54 @@ pub fn open_access_log(log: &config::Log) -> io::Result<Option<access::AccessLog
         config::AccessLog::Stdout => Ok(Some(access::AccessLog::to_stdout(form))),
         config::AccessLog::File(path) => match access::AccessLog::to_file(path, form) {
             Ok(log) => Ok(Some(log)),
+            // The caller names the flag.
             Err(error) => Err(io::Error::new(
                 error.kind(),
                 format!(
-                    "--access-log {}: {error}; name a file in a folder that this process may write \
-                     to, or `-` for standard output",
-                    path.display()
+                    "cannot open {}: {}; {ACCESS_LOG_WAY_OUT}",
+                    path.display(),
+                    plain(&error)
                 ),
             )),
         },
     }
+}
+
+const ACCESS_LOG_WAY_OUT: &str =
+    "name a file in a folder that this process may write to, or - for standard output";
+
+/// What the system says, without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+/// Whether [`open_access_log`] would succeed, found out without opening or making the file.
+pub fn try_access_log(log: &config::Log) -> Option<config::Fault> {
+    use rustix::fs::{Access, access};
+    let config::AccessLog::File(path) = &log.access else {
+        return None;
+    };
+    let tried = if path.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else if path.exists() {
+        access(path, Access::WRITE_OK).map_err(io::Error::from)
+    } else {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+    };
+    let error = tried.err()?;
+    Some(config::Fault::new(
+        format!("--access-log {}", path.display()),
+        format!("cannot be opened: {}", plain(&error)),
+        ACCESS_LOG_WAY_OUT,
+    ))
 }
 
 /// Why logging could not be set up.
@@ -503,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_log_in_a_missing_folder_is_a_fault_that_names_the_flag() {
+    fn an_access_log_in_a_missing_folder_is_a_fault() {
         let log = config::Log {
             level: "info".into(),
             format: config::LogFormat::Text,
@@ -511,12 +550,39 @@ mod tests {
         };
         let error = open_access_log(&log).map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(
-            error
-                .to_string()
-                .starts_with("--access-log /nowhere/access.log: "),
-            "{error}"
+        assert_eq!(
+            error.to_string(),
+            "cannot open /nowhere/access.log: No such file or directory; name a file in a folder \
+             that this process may write to, or - for standard output"
         );
+    }
+
+    #[test]
+    fn an_access_log_is_tried_without_making_it() {
+        let folder = std::env::temp_dir().join(format!("vestibule-try-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let way_out =
+            "name a file in a folder that this process may write to, or - for standard output";
+        for (path, problem) in [
+            (folder.join("access.log"), None),
+            (
+                folder.join("none/access.log"),
+                Some("cannot be opened: No such file or directory"),
+            ),
+            (folder.clone(), Some("cannot be opened: is a directory")),
+        ] {
+            let log = config::Log {
+                level: "info".into(),
+                format: config::LogFormat::Text,
+                access: config::AccessLog::File(path.clone()),
+            };
+            let told = try_access_log(&log).map(|fault| fault.to_string());
+            let path = path.display();
+            let expected = problem.map(|text| format!("--access-log {path}: {text}; {way_out}"));
+            assert_eq!(told, expected);
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir(&folder).unwrap();
     }
 
     #[test]

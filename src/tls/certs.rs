@@ -20,7 +20,7 @@ const PEM_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
     /// The file cannot be read.
-    #[error("cannot be read: {0}; check the path and that the user Vestibule runs as may read it")]
+    #[error("cannot be read: {}; {}", plain(.0), way_to_read(.0))]
     Read(std::io::Error),
     /// The file is larger than any certificate file.
     #[error("has more than 1 MiB; name a PEM file with a certificate chain or a key")]
@@ -29,8 +29,17 @@ pub enum CertError {
     #[error("has no PEM certificate (BEGIN CERTIFICATE); name the file with the full chain")]
     NoCertificate,
     /// No private key in it.
-    #[error("has no PEM private key (BEGIN PRIVATE KEY); an encrypted key must be decrypted first")]
+    #[error("has no PEM private key (BEGIN PRIVATE KEY); name the file with the private key")]
     NoKey,
+    /// A private key that needs a password.
+    #[error("is encrypted; decrypt it: openssl pkey -in FILE -out NEWFILE")]
+    Encrypted,
+    /// A private key where the chain should be, and the chain where the key should be.
+    #[error("is a private key; --cert and --key seem to be swapped")]
+    KeyForCert,
+    /// The other half of [`CertError::KeyForCert`].
+    #[error("is a certificate; --cert and --key seem to be swapped")]
+    CertForKey,
     /// Damaged PEM or DER.
     #[error("cannot be parsed: {0}; write the PEM file again from its source")]
     Parse(String),
@@ -43,6 +52,27 @@ pub enum CertError {
     #[error("does not belong to the certificate; name the key that the certificate was made for")]
     Mismatch,
 }
+
+/// What the system says, without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((text, _)) => text.to_owned(),
+        None => text,
+    }
+}
+
+fn way_to_read(error: &std::io::Error) -> String {
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        let user = rustix::process::geteuid().as_raw();
+        format!("this process runs as user {user}, who must be allowed to read it")
+    } else {
+        "name a PEM file that exists here".to_owned()
+    }
+}
+
+/// What is wrong with the files of a pair: never empty.
+pub type Faults = Vec<(Which, CertError)>;
 
 /// One certificate chain with its key, and what it is good for.
 #[derive(Debug)]
@@ -69,21 +99,35 @@ impl Pair {
     /// Reads a PEM chain and its PEM key.
     ///
     /// # Errors
-    /// Which file is at fault, and why.
-    pub fn load(cert: &Path, key: &Path) -> Result<Self, (Which, CertError)> {
-        let chain = read(cert).map_err(|e| (Which::Cert, e))?;
-        let secret = read(key).map_err(|e| (Which::Key, e))?;
-        Self::from_pem(&chain, &secret)
+    /// Which file is at fault, and why; both where both are.
+    pub fn load(cert: &Path, key: &Path) -> Result<Self, Faults> {
+        match (read(cert), read(key)) {
+            (Ok(chain), Ok(secret)) => Self::from_pem(&chain, &secret),
+            (chain, secret) => {
+                let chain = chain.err().map(|error| (Which::Cert, error));
+                let secret = secret.err().map(|error| (Which::Key, error));
+                Err(chain.into_iter().chain(secret).collect())
+            }
+        }
     }
 
     /// The same from PEM text.
     ///
     /// # Errors
     /// Which text is at fault, and why.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, (Which, CertError)> {
-        let cert_error = |e| (Which::Cert, e);
-        let key_error = |e| (Which::Key, e);
-        let parse = |e: rustls::pki_types::pem::Error| CertError::Parse(format!("{e:?}"));
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Faults> {
+        let cert_error = |e| vec![(Which::Cert, e)];
+        let key_error = |e| vec![(Which::Key, e)];
+        let parse = |e: rustls::pki_types::pem::Error| CertError::Parse(e.to_string());
+        if !holds(chain, CERTIFICATE) && holds(chain, PRIVATE_KEY) && holds(key, CERTIFICATE) {
+            return Err(vec![
+                (Which::Cert, CertError::KeyForCert),
+                (Which::Key, CertError::CertForKey),
+            ]);
+        }
+        if holds(key, OLD_ENCRYPTION) || holds(key, ENCRYPTED_KEY) {
+            return Err(key_error(CertError::Encrypted));
+        }
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
             .map_err(|e| cert_error(parse(e)))?;
@@ -110,6 +154,18 @@ impl Pair {
             not_after,
         })
     }
+}
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+/// Behind what kind of key it is: `-----BEGIN EC`, or nothing.
+const PRIVATE_KEY: &str = "PRIVATE KEY-----";
+/// PKCS#8 (RFC 5958).
+const ENCRYPTED_KEY: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+/// A header of PEM (RFC 1421) as OpenSSL wrote it before PKCS#8.
+const OLD_ENCRYPTION: &str = "Proc-Type: 4,ENCRYPTED";
+
+fn holds(text: &[u8], words: &str) -> bool {
+    text.windows(words.len()).any(|at| at == words.as_bytes())
 }
 
 /// Reads a bounded file; wiped after use, since it may be a key.
@@ -251,8 +307,9 @@ mod tests {
             two.signing_key.serialize_pem().as_bytes(),
         )
         .unwrap_err();
-        assert_eq!(error.0, Which::Key);
-        assert!(matches!(error.1, CertError::Mismatch), "{:?}", error.1);
+        let (which, error) = &error[0];
+        assert_eq!(*which, Which::Key);
+        assert!(matches!(error, CertError::Mismatch), "{error:?}");
     }
 
     #[test]
@@ -260,15 +317,62 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(vec!["a.test".to_owned()]).unwrap();
         let cert = made.cert.pem();
         let key = made.signing_key.serialize_pem();
-        let swapped = Pair::from_pem(key.as_bytes(), cert.as_bytes()).unwrap_err();
-        assert!(
-            matches!(swapped, (Which::Cert, CertError::NoCertificate)),
-            "{swapped:?}"
-        );
-        let no_key = Pair::from_pem(cert.as_bytes(), cert.as_bytes()).unwrap_err();
-        assert!(
-            matches!(no_key, (Which::Key, CertError::NoKey)),
-            "{no_key:?}"
-        );
+        let pkcs8 = key.replace(" PRIVATE", " ENCRYPTED PRIVATE");
+        let old = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        let encrypted = "key is encrypted; decrypt it: openssl pkey -in FILE -out NEWFILE";
+        for (chain, secret, message) in [
+            (
+                key.as_str(),
+                cert.as_str(),
+                "cert is a private key; --cert and --key seem to be swapped, \
+                 key is a certificate; --cert and --key seem to be swapped",
+            ),
+            (&cert, &pkcs8, encrypted),
+            (&cert, old, encrypted),
+            (
+                &cert,
+                &cert,
+                "key has no PEM private key (BEGIN PRIVATE KEY); name the file with the private key",
+            ),
+            (
+                &key,
+                &key,
+                "cert has no PEM certificate (BEGIN CERTIFICATE); name the file with the full chain",
+            ),
+        ] {
+            let faults = Pair::from_pem(chain.as_bytes(), secret.as_bytes()).unwrap_err();
+            let told: Vec<String> = faults
+                .iter()
+                .map(|(which, error)| match which {
+                    Which::Cert => format!("cert {error}"),
+                    Which::Key => format!("key {error}"),
+                })
+                .collect();
+            assert_eq!(told.join(", "), message);
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_both_told_with_the_way_out() {
+        let absent = Path::new("/nowhere/to/be.pem");
+        let faults = Pair::load(absent, absent).unwrap_err();
+        assert_eq!(faults.len(), 2);
+        let user = rustix::process::geteuid().as_raw();
+        let denied = CertError::Read(std::io::Error::from_raw_os_error(13));
+        for (error, message) in [
+            (
+                &faults[0].1,
+                "cannot be read: No such file or directory; name a PEM file that exists here"
+                    .to_owned(),
+            ),
+            (
+                &denied,
+                format!(
+                    "cannot be read: Permission denied; this process runs as user {user}, who must be allowed to read it"
+                ),
+            ),
+        ] {
+            assert_eq!(error.to_string(), message);
+        }
     }
 }

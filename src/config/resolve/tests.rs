@@ -149,7 +149,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[sockets]\nuser_timeout = \"2days\"",
-            "sockets.user_timeout: 2days is out of range; write 1s to 1day, or 0 (v.toml, line 12)",
+            "sockets.user_timeout: 2d is out of range; write 1s to 1d, or 0 (v.toml, line 12)",
         ),
         (
             "[timeouts]\nidle = 60",
@@ -157,7 +157,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[timeouts]\nidle = \"1year\"",
-            "timeouts.idle: 1year is out of range; write 1ms to 30days, or 0 (v.toml, line 12)",
+            "timeouts.idle: 1year is out of range; write 1ms to 30d, or 0 (v.toml, line 12)",
         ),
         (
             "[timeouts]\nstall = 0",
@@ -181,7 +181,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[admin]\naddress = \"127.0.0.1:8443\"",
-            "admin.address: a listener serves 127.0.0.1:8443; give the admin listener an address of its own (v.toml, line 12)",
+            "admin.address: listener \"tls-8443\" serves 127.0.0.1:8443; give the admin listener an address of its own (v.toml, line 12)",
         ),
         (
             "[log]\nlevel = \"loud\"",
@@ -302,15 +302,12 @@ fn text_that_is_no_toml_is_told_with_its_line() {
     let told = faults("workers = \n[limits\nbacklog = 5\n");
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines.len() >= 2, "{told}");
-    assert!(lines[0].starts_with("TOML: "), "{told}");
+    assert!(lines[0].starts_with("v.toml, line "), "{told}");
     assert!(
-        lines[0].ends_with("; mend the syntax there (v.toml, line 1)"),
+        lines[0].ends_with("; write KEY = VALUE, where a text stands in quotes: name = \"chat\""),
         "{told}"
     );
-    assert!(
-        lines[1].ends_with("; mend the syntax there (v.toml, line 2)"),
-        "{told}"
-    );
+    assert!(lines[1].starts_with("v.toml, line 2: "), "{told}");
 }
 
 #[test]
@@ -376,7 +373,7 @@ fn bad_forwards_are_told_with_the_flag() {
         ),
         (
             &["https://0.0.0.0:443=chat:80"],
-            "--forward https://0.0.0.0:443=chat:80: scheme \"https\" is not in this version; use tls or xmpps",
+            "--forward https://0.0.0.0:443=chat:80: scheme \"https\" is not in this version; use tls: HTTP passes through a tls listener as it is",
         ),
         (
             &["tls://0.0.0.0:443=http://chat:80"],
@@ -390,6 +387,18 @@ fn bad_forwards_are_told_with_the_flag() {
             &["tls://0.0.0.0:1=a:1", "xmpps://0.0.0.0:1=b:1"],
             "--forward xmpps://0.0.0.0:1=b:1: 0.0.0.0:1 is served by listener \"tls-1\" too; give each listener an address of its own",
         ),
+        (
+            &["tls://127.0.0.1:1=a:1", "tls://0.0.0.0:1=b:1"],
+            "--forward tls://0.0.0.0:1=b:1: 0.0.0.0:1 overlaps with 127.0.0.1:1 of listener \"tls-127.0.0.1-1\"; give each listener a port of its own, or each an address of this machine",
+        ),
+        (
+            &[
+                "tls://[::]:1=a:1",
+                "tls://0.0.0.0:1=a:1",
+                "tls://[::1]:1=b:1",
+            ],
+            "--forward tls://[::1]:1=b:1: [::1]:1 overlaps with [::]:1 of listener \"tls-::-1\"; give each listener a port of its own, or each an address of this machine",
+        ),
     ] {
         let error = flags(pair(forwards)).unwrap_err();
         assert_eq!(error.to_string(), message);
@@ -402,12 +411,12 @@ fn unpaired_certificates_are_told() {
     lists.certs.push("b.pem".into());
     assert_eq!(
         flags(lists.clone()).unwrap_err().to_string(),
-        "--cert: given are 2 --cert and 1 --key; give one --key for each --cert, in the same order"
+        "--cert b.pem: has no --key; give one --key for each --cert, in the same order"
     );
     lists.certs.clear();
     assert_eq!(
         flags(lists).unwrap_err().to_string(),
-        "--key: given are 0 --cert and 1 --key; give one --key for each --cert, in the same order"
+        "--key a.key: has no --cert; give one --key for each --cert, in the same order"
     );
 }
 
