@@ -70,10 +70,10 @@ pub fn duration_text(duration: Duration) -> String {
     if duration.is_zero() {
         return "0".to_owned();
     }
-    let whole = duration.as_nanos() % 1_000 == 0;
+    let whole = duration.as_nanos().is_multiple_of(1_000);
     if let (true, Ok(micros)) = (whole, u64::try_from(duration.as_micros())) {
         for (unit, name) in UNITS {
-            if micros % unit == 0 && micros / unit < 1_000 {
+            if micros.is_multiple_of(unit) && micros / unit < 1_000 {
                 return format!("{}{name}", micros / unit);
             }
         }
@@ -86,6 +86,21 @@ pub fn duration_text(duration: Duration) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_written_as_people_write_them() {
+        for (duration, text) in [
+            (Duration::ZERO, "0"),
+            (Duration::from_millis(500), "500ms"),
+            (Duration::from_secs(75), "75s"),
+            (Duration::from_secs(120), "2m"),
+            (Duration::from_secs(5_400), "90m"),
+            (Duration::from_secs(86_400 * 30), "30d"),
+            (Duration::from_millis(3_723_004), "1h 2m 3s 4ms"),
+        ] {
+            assert_eq!(duration_text(duration), text);
+        }
+    }
 
     #[test]
     fn size_reads_bytes_and_units() {

@@ -94,7 +94,7 @@ pub fn check(config: &Config, found: Vec<Fault>, told: usize) -> Result<String, 
     });
 
     let mut page = config.to_string();
-    page.push_str("\n");
+    page.push('\n');
     for line in lines {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "# {line}");
