@@ -101,7 +101,7 @@ pub async fn serve(
     let mut signals = Signals::new().map_err(StartError::system("signals"))?;
     // Bound before the first listener: a fault is told before anybody is let in.
     let admin = config.admin.as_ref().map(AdminServer::bind).transpose();
-    let admin = admin.map_err(StartError::system("admin"))?;
+    let admin = admin.map_err(StartError::system("--admin"))?;
     let instance = Rc::new(Instance::start(config, telemetry).await?);
     let _admin = admin.map(|server| {
         let source = Rc::clone(&instance);
