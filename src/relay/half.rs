@@ -148,7 +148,9 @@ impl Half {
 
     /// Puts the first part of a record aside, if it is small, and gives the buffer back: for when others wait.
     pub(super) fn put_aside(&mut self) {
+        // While a note waits for the sink, whole records may lie unopened behind it.
         if let Some(lease) = &mut self.lease
+            && self.note.is_none()
             && !lease.has_ready()
             && (1..=ASIDE_MAX).contains(&lease.unread().len())
         {

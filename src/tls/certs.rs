@@ -1,8 +1,9 @@
 //! The certificates, and which of them answers for a name.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -168,10 +169,20 @@ fn holds(text: &[u8], words: &str) -> bool {
     text.windows(words.len()).any(|at| at == words.as_bytes())
 }
 
-/// Reads a bounded file; wiped after use, since it may be a key.
+/// Reads a bounded file; wiped after use, since it may be a key. Never waits: a FIFO in its place reads as empty.
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertError> {
-    let file = File::open(path).map_err(CertError::Read)?;
-    let mut bytes = Zeroizing::new(Vec::new());
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .map_err(CertError::Read)?;
+    let len = file
+        .metadata()
+        .map_or(0, |facts| facts.len())
+        .min(PEM_BYTES_MAX);
+    // Room for all of it at once: a buffer that grows leaves copies behind that nobody wipes.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(len as usize + 64));
     file.take(PEM_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(CertError::Read)?;
