@@ -502,7 +502,7 @@ fn name_and_join(
     listeners
 }
 
-/// Whether the kernel would not bind both. 0.0.0.0 and [::] are each for all addresses of their own
+/// Whether the kernel would not bind both. `0.0.0.0` and `[::]` are each for all addresses of their own
 /// family.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let all = one.ip().is_unspecified() || other.ip().is_unspecified();
