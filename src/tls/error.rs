@@ -89,6 +89,8 @@ impl TlsError {
                 Error::PeerIncompatible(P::NoCipherSuitesInCommon) => "no_common_suite",
                 Error::PeerIncompatible(P::NoKxGroupsInCommon) => "no_common_group",
                 Error::PeerIncompatible(P::NoSignatureSchemesInCommon) => "no_common_signature",
+                // rustls has no variant for it in TLS 1.3.
+                Error::General(text) if text == "incompatible signing key" => "no_common_signature",
                 Error::PeerIncompatible(
                     P::Tls12NotOffered
                     | P::Tls12NotOfferedOrEnabled

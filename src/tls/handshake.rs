@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustls::client::ClientConnection;
 use rustls::pki_types::ServerName;
-use rustls::server::{Accepted, Acceptor, ServerConnection};
+use rustls::server::{Accepted, AcceptedAlert, Acceptor, ServerConnection};
 use rustls::{Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite};
 
 use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
@@ -251,16 +251,7 @@ impl Handshake {
             State::Accepting(acceptor, _) => match acceptor.accept() {
                 Ok(None) => return Ok(false),
                 Ok(Some(accepted)) => self.accepted(accepted, output)?,
-                Err((error, mut alert)) => {
-                    let before = output.len();
-                    // Writing to a Vec cannot fail.
-                    let _ = alert.write_all(output);
-                    if output.len() == before {
-                        // rustls has no alert ready where it refuses a message by its length alone.
-                        output.extend_from_slice(&Alert::DECODE_ERROR.plain_record(Level::Fatal));
-                    }
-                    return Err(TlsError::Handshake(error));
-                }
+                Err((error, alert)) => return Err(refused(error, alert, output)),
             },
             State::Running(connection) => {
                 let processed = connection.process_new_packets();
@@ -300,10 +291,9 @@ impl Handshake {
                 self.state = State::Running(connection);
                 Ok(())
             }
-            Err((error, mut alert)) => {
+            Err((error, alert)) => {
                 self.secrets.drain();
-                let _ = alert.write_all(output);
-                Err(TlsError::Handshake(error))
+                Err(refused(error, alert, output))
             }
         }
     }
@@ -357,6 +347,22 @@ impl Handshake {
         };
         Ok(Established { facts, records })
     }
+}
+
+/// A ClientHello that rustls refuses, with its alert; where it has none ready (a message refused by its length alone, a
+/// client without a signature scheme for our key) one that fits, since everybody is told.
+fn refused(error: rustls::Error, mut alert: AcceptedAlert, output: &mut Vec<u8>) -> TlsError {
+    let before = output.len();
+    // Writing to a Vec cannot fail.
+    let _ = alert.write_all(output);
+    if output.len() == before {
+        let fitting = match error {
+            rustls::Error::InvalidMessage(_) => Alert::DECODE_ERROR,
+            _ => Alert::HANDSHAKE_FAILURE,
+        };
+        output.extend_from_slice(&fitting.plain_record(Level::Fatal));
+    }
+    TlsError::Handshake(error)
 }
 
 /// What somebody says who does not speak TLS, for the log.
