@@ -600,3 +600,16 @@ fn every_reason_is_a_word_of_the_metric() {
         );
     }
 }
+
+/// Found by fuzzing: rustls ends such a client without an alert.
+#[test]
+fn a_client_without_a_signature_scheme_for_our_key_is_told_so() {
+    let seed = include_bytes!("../../../tests/fuzz/seeds/handshake/refused-without-alert");
+    let world = world(suite(TLS13));
+    let mut output = Vec::new();
+    let error = Handshake::server(&world.terms)
+        .step(&seed[1..], &mut output)
+        .unwrap_err();
+    assert_eq!(error.reason(), "no_common_signature");
+    assert_eq!(output, Alert::HANDSHAKE_FAILURE.plain_record(Level::Fatal));
+}
