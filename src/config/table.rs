@@ -88,7 +88,8 @@ impl<'r> Table<'r> {
         let broken = !errors.is_empty();
         for error in errors {
             let problem = error.message().replace('\n', ", ");
-            let line = error.span().map(|span| line_at(text, span.start));
+            // Without a place (nested too deeply, say) it is the file as a whole, from its first line.
+            let line = Some(error.span().map_or(1, |span| line_at(text, span.start)));
             findings.faults.borrow_mut().push(Fault {
                 line,
                 // Of no key: the line is all that is known.
