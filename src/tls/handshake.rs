@@ -254,9 +254,17 @@ impl Handshake {
                 Err((error, alert)) => return Err(refused(error, alert, output)),
             },
             State::Running(connection) => {
+                let before = output.len();
                 let processed = connection.process_new_packets();
                 self.secrets.drain();
                 drain(connection, output)?;
+                if let Err(error) = &processed
+                    && !matches!(error, rustls::Error::AlertReceived(_))
+                    && !self.secrets.any()
+                {
+                    // Without secrets nothing is encrypted yet.
+                    ensure_told(error, before, output);
+                }
                 let state = processed.map_err(TlsError::Handshake)?;
                 if state.peer_has_closed() {
                     return Err(TlsError::UnexpectedMessage("close_notify in the handshake"));
@@ -349,12 +357,18 @@ impl Handshake {
     }
 }
 
-/// A ClientHello that rustls refuses, with its alert; where it has none ready (a message refused by its length alone, a
-/// client without a signature scheme for our key) one that fits, since everybody is told.
+/// A ClientHello that rustls refuses, with its alert.
 fn refused(error: rustls::Error, mut alert: AcceptedAlert, output: &mut Vec<u8>) -> TlsError {
     let before = output.len();
     // Writing to a Vec cannot fail.
     let _ = alert.write_all(output);
+    ensure_told(&error, before, output);
+    TlsError::Handshake(error)
+}
+
+/// Where rustls has written nothing since `before` (a message refused by its length alone, a client without a
+/// signature scheme for our key), an alert that fits, in the clear: everybody is told.
+fn ensure_told(error: &rustls::Error, before: usize, output: &mut Vec<u8>) {
     if output.len() == before {
         let fitting = match error {
             rustls::Error::InvalidMessage(_) => Alert::DECODE_ERROR,
@@ -362,7 +376,6 @@ fn refused(error: rustls::Error, mut alert: AcceptedAlert, output: &mut Vec<u8>)
         };
         output.extend_from_slice(&fitting.plain_record(Level::Fatal));
     }
-    TlsError::Handshake(error)
 }
 
 /// What somebody says who does not speak TLS, for the log.
@@ -398,6 +411,10 @@ thread_local! {
 }
 
 impl Captured {
+    fn any(&self) -> bool {
+        self.client.is_some() || self.server.is_some()
+    }
+
     fn drain(&mut self) {
         CAPTURED.with_borrow_mut(|captured| {
             if let Some(secret) = captured.client.take() {
