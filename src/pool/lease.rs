@@ -164,22 +164,6 @@ impl Lease {
         ranges.len()
     }
 
-    /// Takes the first range that shall be written out of the list, to seal it in place.
-    #[inline]
-    pub fn pop_ready(&mut self) -> Option<Range<usize>> {
-        let slot = self.slot_mut();
-        if slot.first == slot.last {
-            return None;
-        }
-        let (start, end) = slot.ready[slot.first as usize];
-        slot.first += 1;
-        if slot.first == slot.last {
-            slot.first = 0;
-            slot.last = 0;
-        }
-        Some(start as usize..end as usize)
-    }
-
     /// `n` bytes of what was ready were written.
     pub fn sent_by(&mut self, mut n: usize) {
         let slot = self.slot_mut();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustls::client::ClientConnection;
 use rustls::pki_types::ServerName;
-use rustls::server::{Accepted, AcceptedAlert, Acceptor, ServerConnection};
+use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use rustls::{Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite};
 
 use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
@@ -452,6 +452,3 @@ impl KeyLog for CaptureSecrets {
 pub fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(host.to_owned()).map_err(|e| format!("{host:?} is no server name: {e}"))
 }
-
-// `ServerConnection` reaches us inside `Connection`.
-const _: fn(ServerConnection) -> Connection = Connection::Server;

@@ -207,11 +207,6 @@ impl Keys {
         self.aead
     }
 
-    /// Whether there is a next key (TLS 1.3).
-    pub fn can_update(&self) -> bool {
-        self.update.is_some()
-    }
-
     /// The expanded key, for one burst.
     #[inline]
     pub fn cipher(&self) -> Result<Cipher, TlsError> {
