@@ -32,14 +32,18 @@ impl FromStr for Listen {
         };
         let scheme = match scheme {
             "tls" => Scheme::Tls,
+            "xmpp" => Scheme::Xmpp,
             "xmpps" => Scheme::Xmpps,
+            "xmpp-server" => Scheme::XmppServer,
+            "xmpps-server" => Scheme::XmppsServer,
+            "auto" => Scheme::Auto,
             "https" => {
                 return Err(Reason::new(
                     "scheme \"https\" is not in this version",
                     "use tls: HTTP passes through a tls listener as it is",
                 ));
             }
-            "xmpp" | "xmpp-server" | "xmpps-server" | "http" | "auto" => {
+            "http" => {
                 return Err(Reason::new(
                     format!("scheme {scheme:?} is not in this version"),
                     "use tls or xmpps",

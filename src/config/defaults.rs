@@ -71,6 +71,12 @@ pub const BACKLOGS: RangeInclusive<u32> = 1..=65_535;
 /// The kernel's own ceiling on open files of a process is about 2^30, two a connection.
 pub const CONNECTIONS: RangeInclusive<u32> = 1..=500_000_000;
 
+/// First byte: XMPP clients speak first, so one that connects and says nothing is not one.
+pub const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// Before STARTTLS: two round trips and a slow phone.
+pub const STARTTLS: Duration = Duration::from_secs(30);
+/// Until authenticated: a person may be typing a password; servers allow two minutes and more.
+pub const AUTHENTICATION: Duration = MINUTE.saturating_mul(2);
 /// Handshake: a slow phone on a bad network needs a few seconds; an idle socket gets no more.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Connect: backends are near; what has not answered by then is down and the next is tried.
@@ -93,3 +99,25 @@ pub const STALLS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 pub const LOG_LEVEL: &str = "info";
 /// ALPN of XMPP clients over Direct TLS (XEP-0368).
 pub const XMPPS_ALPN: &str = "xmpp-client";
+/// ALPN of XMPP servers over Direct TLS (XEP-0368).
+pub const XMPPS_SERVER_ALPN: &str = "xmpp-server";
+
+/// Guard, one element: SASL messages and features' answers have some hundred bytes, long certificates in EXTERNAL
+/// some thousand.
+pub const GUARD_ELEMENT_SIZE: usize = 8 * KIB;
+/// What a guard's element may be told to have.
+pub const GUARD_ELEMENT_SIZES: RangeInclusive<usize> = KIB..=MIB;
+/// Guard, in all: every mechanism in use fits several times over.
+pub const GUARD_BYTES: usize = 64 * KIB;
+/// What a guard may be told to let through in all.
+pub const GUARD_BYTES_RANGE: RangeInclusive<usize> = 4 * KIB..=16 * MIB;
+/// Guard, elements: a login has some ten, SASL2 with its inline requests some twenty.
+pub const GUARD_ELEMENTS: u32 = 32;
+/// What a guard may be told to let through.
+pub const GUARD_ELEMENTS_RANGE: RangeInclusive<u32> = 4..=10_000;
+/// Guard, depth: a registration form has five levels.
+pub const GUARD_DEPTH: u32 = 8;
+/// What a guard may be told to let through.
+pub const GUARD_DEPTHS: RangeInclusive<u32> = 3..=100;
+/// Cap on an authenticated client's elements, where there is one. Servers take 256 KiB.
+pub const ELEMENT_SIZES: RangeInclusive<usize> = 10_000..=GIB;

@@ -20,6 +20,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use ipnet::IpNet;
+
 pub use error::{ConfigError, Fault, Reason};
 pub use resolve::Machine;
 
@@ -40,6 +42,10 @@ pub struct Config {
     pub certificates: Vec<Certificate>,
     /// Named sets of backends; every [`Listener::upstream`] is an index into it.
     pub upstreams: Vec<Upstream>,
+    /// From facts about a connection to an upstream; the first that fits is taken, else the listener's own.
+    pub routes: Vec<Route>,
+    /// What holds for XMPP streams on all listeners.
+    pub xmpp: Xmpp,
     /// Facts about TLS that all listeners share.
     pub tls: Tls,
     /// Worker threads, at least one.
@@ -75,6 +81,13 @@ pub struct Listener {
     pub on_truncation: OnTruncation,
     /// Protocols offered by ALPN, most wanted first. Empty: ALPN is not negotiated.
     pub alpn: Vec<String>,
+    /// Whether TLS ends here, where no route says otherwise.
+    pub tls: TlsMode,
+    /// XMPP domains served, lower case, exact or `*.example.org`. Empty: those that a route names or a certificate
+    /// covers. Only these are metric labels.
+    pub domains: Vec<String>,
+    /// Balancers in front, whose PROXY header is demanded and believed. From all others none is read.
+    pub accept_proxy_protocol: Vec<IpNet>,
 }
 
 /// What clients speak on a listener.
@@ -82,8 +95,89 @@ pub struct Listener {
 pub enum Scheme {
     /// TLS to plain TCP, any protocol.
     Tls,
+    /// XMPP client connections with STARTTLS (RFC 6120 section 5).
+    Xmpp,
     /// XMPP client connections over Direct TLS (XEP-0368).
     Xmpps,
+    /// XMPP server connections with STARTTLS.
+    XmppServer,
+    /// XMPP server connections over Direct TLS.
+    XmppsServer,
+    /// Told apart by first bytes, ALPN and first decrypted bytes: XMPP clients both ways, and servers where a route
+    /// is for them.
+    Auto,
+}
+
+/// Where TLS ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsMode {
+    /// Here.
+    Terminate,
+    /// At the backend: the client's bytes are forwarded as they are, chosen by SNI or the stream's `to`.
+    Passthrough,
+}
+
+/// What a connection turned out to speak, as far as routes care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// XMPP, client to server (`jabber:client`).
+    XmppClient,
+    /// XMPP, server to server (`jabber:server`).
+    XmppServer,
+}
+
+/// From facts about a connection to an upstream. All that is said must fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Host names, lower case, exact or `*.example.org` (one label): SNI, else the stream's `to`. Empty: any.
+    pub hosts: Vec<String>,
+    /// What is spoken. `None`: anything.
+    pub protocol: Option<Protocol>,
+    /// Where it came in. Empty: anywhere.
+    pub listeners: Vec<ListenerId>,
+    /// Where it goes.
+    pub upstream: UpstreamId,
+    /// Where TLS ends. `None`: as the listener says.
+    pub tls: Option<TlsMode>,
+}
+
+/// What holds for XMPP streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xmpp {
+    /// Caps until SASL success is seen. `None`: not guarded.
+    pub guard: Option<XmppGuard>,
+    /// Most bytes of one top-level element from an authenticated client. Zero: the server decides.
+    pub element_size: usize,
+    /// Whether the stream's `to` within TLS must be the host that SNI, or before STARTTLS `to`, has asked for.
+    pub to_must_match: bool,
+    /// What an authenticated stream is told when a drain ends it.
+    pub on_drain: OnDrain,
+    /// Whether backends are asked at start what they offer.
+    pub probe: bool,
+}
+
+/// What an unauthenticated XMPP client may make its server parse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XmppGuard {
+    /// Most bytes of the stream header or of one element.
+    pub element_size: usize,
+    /// Most bytes in all.
+    pub bytes: usize,
+    /// Most elements below the stream, nested ones included.
+    pub elements: u32,
+    /// Deepest nesting, the stream itself being 1.
+    pub depth: u32,
+}
+
+/// What an authenticated XMPP stream is told when a drain ends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnDrain {
+    /// Nothing: TLS's close_notify and the end, which XEP-0198 resumes from.
+    Close,
+    /// The stream error `system-shutdown` (RFC 6120 section 4.9.3.20), if the stream is between two stanzas.
+    SystemShutdown,
+    /// The stream error `see-other-host` with this `HOST` or `HOST:PORT` (section 4.9.3.19), likewise.
+    SeeOtherHost(String),
 }
 
 /// A PEM chain and its private key.
@@ -104,6 +198,51 @@ pub struct Upstream {
     pub backends: Vec<Backend>,
     /// PEM files whose certificates are trusted for `tls://` backends, beside the system's.
     pub ca: Vec<PathBuf>,
+    /// The PROXY header that its backends are sent first.
+    pub proxy_protocol: ProxyProtocol,
+    /// What a version 2 header tells beside addresses.
+    pub proxy_tlvs: Vec<ProxyTlv>,
+    /// What is done when an XMPP backend offers STARTTLS to a stream whose TLS ended here.
+    pub starttls: BackStarttls,
+}
+
+/// The PROXY header that a backend is sent before the client's first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// None.
+    Off,
+    /// Version 1, a line of text.
+    V1,
+    /// Version 2, binary.
+    V2,
+}
+
+/// A field of the PROXY header, version 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProxyTlv {
+    /// The protocol agreed on by ALPN.
+    Alpn,
+    /// The name that the client asked for by SNI.
+    Authority,
+    /// The connection's id in our logs.
+    UniqueId,
+    /// TLS version, cipher, and the client's certificate if one came.
+    Ssl,
+    /// A checksum of the header.
+    Crc32c,
+    /// Channel bindings of the client's TLS (types 0xE0 tls-exporter, 0xE1 tls-server-end-point); an experiment.
+    Binding,
+}
+
+/// What is done when an XMPP backend offers STARTTLS to a stream whose TLS ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackStarttls {
+    /// An optional offer is taken out; a required one is an error that names the option to change.
+    Strip,
+    /// An optional offer is left in.
+    Keep,
+    /// Vestibule itself negotiates it, and the way to the backend is encrypted anew.
+    Speak,
 }
 
 /// One server address.
@@ -210,8 +349,14 @@ pub enum MaxConnections {
 /// Deadlines. Zero is never, where the field says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From accept to the end of the TLS handshake. Zero: never.
+    /// From accept to the first byte of an XMPP stream, and to the end of a PROXY header. Zero: never.
+    pub first_byte: Duration,
+    /// From accept to the start of TLS on a STARTTLS stream. Zero: never.
+    pub starttls: Duration,
+    /// From accept, or from the start of TLS on a STARTTLS stream, to the end of the TLS handshake. Zero: never.
     pub handshake: Duration,
+    /// From the end of the handshake to SASL success on an XMPP stream. Zero: never.
+    pub authentication: Duration,
     /// For one attempt to connect to one backend, its TLS handshake included. Zero: never.
     pub connect: Duration,
     /// Silence in both directions. Zero: never.

@@ -21,9 +21,9 @@ use super::file::{SocketsTable, TimeoutsTable, UpstreamTable};
 use super::units::{duration_text, size_text};
 use super::words::{self, Auto};
 use super::{
-    AccessLog, AdminAddr, Backend, Buffers, Certificate, Config, Limits, Listener, Log, LogFormat,
-    MaxConnections, OnTruncation, Scheme, Socket, SocketBuffer, Timeouts, Tls, TlsVersion,
-    Upstream, UpstreamId,
+    AccessLog, AdminAddr, BackStarttls, Backend, Buffers, Certificate, Config, Limits, Listener,
+    Log, LogFormat, MaxConnections, OnDrain, OnTruncation, ProxyProtocol, Scheme, Socket,
+    SocketBuffer, Timeouts, Tls, TlsMode, TlsVersion, Upstream, UpstreamId, Xmpp, XmppGuard,
 };
 
 /// What defaults depend on.
@@ -138,6 +138,19 @@ impl File {
             limits: limits_of(&self.limits, faults),
             timeouts: timeouts(&self.timeouts, faults),
             log: log(&self.log),
+            routes: Vec::new(),
+            xmpp: Xmpp {
+                guard: Some(XmppGuard {
+                    element_size: defaults::GUARD_ELEMENT_SIZE,
+                    bytes: defaults::GUARD_BYTES,
+                    elements: defaults::GUARD_ELEMENTS,
+                    depth: defaults::GUARD_DEPTH,
+                }),
+                element_size: 0,
+                to_must_match: false,
+                on_drain: OnDrain::Close,
+                probe: true,
+            },
             listeners,
             upstreams,
             workers,
@@ -275,6 +288,9 @@ fn upstreams(tables: &[UpstreamTable], flag_ca: &[PathBuf], faults: &mut Faults)
             name: name.value.clone(),
             backends,
             ca: own_ca.chain(flag_ca.iter().cloned()).collect(),
+            proxy_protocol: ProxyProtocol::Off,
+            proxy_tlvs: Vec::new(),
+            starttls: BackStarttls::Strip,
         });
     }
     if let (Some(last), Err(_)) = (tables.last(), u16::try_from(upstreams.len())) {
@@ -353,8 +369,9 @@ fn upstream_of(table: &ListenerTable, upstreams: &[Upstream], faults: &mut Fault
 fn alpn(given: Option<&Given<Vec<String>>>, scheme: Scheme, faults: &mut Faults) -> Vec<String> {
     let Some(given) = given else {
         return match scheme {
-            Scheme::Tls => Vec::new(),
-            Scheme::Xmpps => vec![defaults::XMPPS_ALPN.to_owned()],
+            Scheme::Tls | Scheme::Xmpp | Scheme::XmppServer => Vec::new(),
+            Scheme::Xmpps | Scheme::Auto => vec![defaults::XMPPS_ALPN.to_owned()],
+            Scheme::XmppsServer => vec![defaults::XMPPS_SERVER_ALPN.to_owned()],
         };
     };
     for (index, protocol) in given.value.iter().enumerate() {
@@ -476,6 +493,9 @@ fn name_and_join(
                     name: name.clone(),
                     backends,
                     ca: flag_ca.to_vec(),
+                    proxy_protocol: ProxyProtocol::Off,
+                    proxy_tlvs: Vec::new(),
+                    starttls: BackStarttls::Strip,
                 });
                 UpstreamId(u16::try_from(upstreams.len() - 1).unwrap_or(u16::MAX))
             }
@@ -497,6 +517,12 @@ fn name_and_join(
             back: draft.back,
             on_truncation: draft.on_truncation,
             alpn: draft.alpn,
+            tls: match scheme {
+                Scheme::XmppServer | Scheme::XmppsServer => TlsMode::Passthrough,
+                _ => TlsMode::Terminate,
+            },
+            domains: Vec::new(),
+            accept_proxy_protocol: Vec::new(),
         });
     }
     listeners
@@ -725,6 +751,9 @@ fn timeouts(table: &TimeoutsTable, faults: &mut Faults) -> Timeouts {
         faults.zero_or_within(given.as_ref(), default, &defaults::DEADLINES)
     };
     Timeouts {
+        first_byte: defaults::FIRST_BYTE,
+        starttls: defaults::STARTTLS,
+        authentication: defaults::AUTHENTICATION,
         handshake: deadline(&table.handshake, defaults::HANDSHAKE),
         connect: deadline(&table.connect, defaults::CONNECT),
         idle: deadline(&table.idle, defaults::IDLE),

@@ -244,7 +244,11 @@ impl fmt::Display for Scheme {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Tls => "tls",
+            Self::Xmpp => "xmpp",
             Self::Xmpps => "xmpps",
+            Self::XmppServer => "xmpp-server",
+            Self::XmppsServer => "xmpps-server",
+            Self::Auto => "auto",
         })
     }
 }
