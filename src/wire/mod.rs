@@ -4,3 +4,4 @@
 pub mod hello;
 pub mod record;
 pub mod sniff;
+pub mod xmpp;

@@ -1,0 +1,283 @@
+//! How deep in a stream's elements the next byte lies, by the brackets alone.
+//!
+//! After authentication nothing is parsed any more, yet two questions remain: may a stream error be put in here, and how
+//! long is the element that is being sent? [`Depth`] answers the first and [`Meter`] the second. They keep no bytes and
+//! take sound XML for granted: what is not XML may be misjudged, and what can be seen not to be is judged no more.
+
+use memchr::{memchr, memchr3};
+
+use super::is_white;
+
+/// Follows one direction of a stream, byte by byte and without keeping any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// Open elements, the stream included.
+    depth: u32,
+    place: Place,
+}
+
+/// Where the next byte lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Outside of all markup.
+    Outside,
+    /// Behind `<`.
+    Opened,
+    /// In a start tag, outside of quotes.
+    Tag,
+    /// There, behind `/`.
+    Slash,
+    /// In an attribute's value, up to `'`.
+    Single,
+    /// In an attribute's value, up to `"`.
+    Double,
+    /// In an end tag.
+    EndTag,
+    /// Behind `<!`.
+    Bang,
+    /// Behind `<!-`.
+    BangDash,
+    /// In a comment, behind so many `-` of its end.
+    Comment(u8),
+    /// Behind `<!` and so many bytes of `[CDATA[`.
+    CdataStart(u8),
+    /// In a CDATA section, behind so many `]` of its end.
+    Cdata(u8),
+    /// Behind `<?` and so many bytes of `xml`.
+    Name(u8),
+    /// In a processing instruction; behind `?` if true.
+    Instruction(bool),
+    /// In an XML declaration; behind `?` if true.
+    Declaration(bool),
+    /// This is no XML.
+    Lost,
+}
+
+impl Depth {
+    /// Outside of all markup, with so many elements open: 0 before a stream's header, 1 behind it.
+    pub const fn new(depth: u32) -> Self {
+        Self {
+            depth,
+            place: Place::Outside,
+        }
+    }
+
+    /// Goes on by these bytes.
+    ///
+    /// An XML declaration in the stream or before it begins a new stream, as a restart does (RFC 6120 section 4.3.3).
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            rest = self.step(rest);
+        }
+    }
+
+    /// Whether the stream is between two first-level elements, where another one or a stream error may stand.
+    pub fn at_boundary(&self) -> bool {
+        self.depth == 1 && self.place == Place::Outside
+    }
+
+    /// Open elements, the stream included; meaningless once [`Depth::lost`].
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Whether something came that is no XML (compressed bytes, say), so that there is no boundary any more.
+    pub fn lost(&self) -> bool {
+        self.place == Place::Lost
+    }
+
+    /// Goes on by one byte at least, and not past the end of a tag. There must be a byte.
+    #[inline]
+    fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Some((&byte, rest)) = bytes.split_first() else {
+            return bytes;
+        };
+        self.place = match self.place {
+            Place::Outside if self.depth > 1 => {
+                return match memchr(b'<', bytes) {
+                    Some(at) => self.enter(Place::Opened, &bytes[at + 1..]),
+                    None => &[],
+                };
+            }
+            Place::Outside => {
+                return match bytes.iter().position(|byte| !is_white(*byte)) {
+                    Some(at) if bytes[at] == b'<' => self.enter(Place::Opened, &bytes[at + 1..]),
+                    Some(_) => self.enter(Place::Lost, &[]),
+                    None => &[],
+                };
+            }
+            Place::Opened => match byte {
+                b'/' => Place::EndTag,
+                b'!' => Place::Bang,
+                b'?' => Place::Name(0),
+                b'>' | b'<' => Place::Lost,
+                _ => Place::Tag,
+            },
+            Place::Tag | Place::Slash => {
+                let Some(at) = memchr3(b'>', b'\'', b'"', bytes) else {
+                    self.place = match bytes.last() {
+                        Some(b'/') => Place::Slash,
+                        _ => Place::Tag,
+                    };
+                    return &[];
+                };
+                let slash = match at.checked_sub(1) {
+                    Some(before) => bytes[before] == b'/',
+                    None => self.place == Place::Slash,
+                };
+                let place = match bytes[at] {
+                    b'\'' => Place::Single,
+                    b'"' => Place::Double,
+                    _ => {
+                        self.depth = self.depth.saturating_add(u32::from(!slash));
+                        Place::Outside
+                    }
+                };
+                return self.enter(place, &bytes[at + 1..]);
+            }
+            Place::Single | Place::Double => {
+                let quote = if self.place == Place::Single {
+                    b'\''
+                } else {
+                    b'"'
+                };
+                return match memchr(quote, bytes) {
+                    Some(at) => self.enter(Place::Tag, &bytes[at + 1..]),
+                    None => &[],
+                };
+            }
+            Place::EndTag => {
+                return match memchr(b'>', bytes) {
+                    Some(at) => {
+                        let place = match self.depth.checked_sub(1) {
+                            Some(depth) => {
+                                self.depth = depth;
+                                Place::Outside
+                            }
+                            None => Place::Lost,
+                        };
+                        self.enter(place, &bytes[at + 1..])
+                    }
+                    None => &[],
+                };
+            }
+            Place::Bang => match byte {
+                b'-' => Place::BangDash,
+                // Text is for elements; and a DTD has no place in a stream.
+                b'[' if self.depth > 1 => Place::CdataStart(1),
+                _ => Place::Lost,
+            },
+            Place::BangDash if byte == b'-' => Place::Comment(0),
+            Place::BangDash => Place::Lost,
+            Place::Comment(dashes) => match (dashes, byte) {
+                (2, b'>') => Place::Outside,
+                (2, b'-') => Place::Comment(2),
+                (dashes, b'-') => Place::Comment(dashes + 1),
+                _ => return self.skip_to(b'-', Place::Comment(0), rest),
+            },
+            Place::CdataStart(seen) => match CDATA.get(usize::from(seen)) {
+                Some(&expected) if byte != expected => Place::Lost,
+                _ if usize::from(seen) + 1 == CDATA.len() => Place::Cdata(0),
+                _ => Place::CdataStart(seen + 1),
+            },
+            Place::Cdata(brackets) => match (brackets, byte) {
+                (2, b'>') => Place::Outside,
+                (2, b']') => Place::Cdata(2),
+                (brackets, b']') => Place::Cdata(brackets + 1),
+                _ => return self.skip_to(b']', Place::Cdata(0), rest),
+            },
+            Place::Name(seen) => match XML.get(usize::from(seen)) {
+                Some(&expected) if byte == expected => Place::Name(seen + 1),
+                None if is_white(byte) && self.depth <= 1 => Place::Declaration(false),
+                _ => Place::Instruction(byte == b'?'),
+            },
+            Place::Instruction(true) if byte == b'>' => Place::Outside,
+            Place::Instruction(_) => Place::Instruction(byte == b'?'),
+            Place::Declaration(true) if byte == b'>' => {
+                self.depth = 0;
+                Place::Outside
+            }
+            Place::Declaration(_) => Place::Declaration(byte == b'?'),
+            Place::Lost => return &[],
+        };
+        rest
+    }
+
+    #[inline]
+    fn enter<'a>(&mut self, place: Place, rest: &'a [u8]) -> &'a [u8] {
+        self.place = place;
+        rest
+    }
+
+    /// Enters `place` and goes on up to, and not including, the next `byte`.
+    fn skip_to<'a>(&mut self, byte: u8, place: Place, rest: &'a [u8]) -> &'a [u8] {
+        self.place = place;
+        memchr(byte, rest).map_or(&[], |at| &rest[at..])
+    }
+}
+
+/// Bounds the length of first-level elements in a stream of which no byte is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    depth: Depth,
+    /// Bytes of the element that is being sent.
+    bytes: usize,
+}
+
+/// A first-level element is longer than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an element is longer than allowed")]
+pub struct TooLong;
+
+impl Meter {
+    /// As [`Depth::new`].
+    pub const fn new(depth: u32) -> Self {
+        Self {
+            depth: Depth::new(depth),
+            bytes: 0,
+        }
+    }
+
+    /// Goes on by these bytes.
+    ///
+    /// A declaration and a header count as one element each. What is not XML is not measured.
+    ///
+    /// # Errors
+    /// An element has more than `most` bytes.
+    pub fn feed(&mut self, bytes: &[u8], most: usize) -> Result<(), TooLong> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let between = self.is_between();
+            let next = self.depth.step(rest);
+            let taken = rest.len() - next.len();
+            rest = next;
+            self.bytes = match (between, self.is_between()) {
+                _ if self.depth.lost() => 0,
+                (true, true) => 0,
+                // White space came first, perhaps; it belongs to nothing.
+                (true, false) => 1,
+                (false, _) => self.bytes.saturating_add(taken),
+            };
+            if self.bytes > most {
+                return Err(TooLong);
+            }
+            if self.is_between() {
+                self.bytes = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// How deep the next byte lies.
+    pub fn depth(&self) -> Depth {
+        self.depth
+    }
+
+    fn is_between(&self) -> bool {
+        self.depth.depth <= 1 && self.depth.place == Place::Outside
+    }
+}
+
+const CDATA: &[u8] = b"[CDATA[";
+const XML: &[u8] = b"xml";
