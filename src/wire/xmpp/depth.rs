@@ -281,3 +281,193 @@ impl Meter {
 
 const CDATA: &[u8] = b"[CDATA[";
 const XML: &[u8] = b"xml";
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+    use rxml::error::EndOrError;
+    use rxml::{Event, Parse, Parser};
+
+    use super::*;
+
+    fn after(depth: u32, bytes: impl AsRef<[u8]>) -> Depth {
+        let mut whole = Depth::new(depth);
+        whole.feed(bytes.as_ref());
+        let mut pieces = Depth::new(depth);
+        for byte in bytes.as_ref() {
+            pieces.feed(std::slice::from_ref(byte));
+        }
+        assert_eq!(whole, pieces);
+        whole
+    }
+
+    #[test]
+    fn it_is_as_small_as_it_should_be() {
+        assert!(size_of::<Depth>() <= 8);
+    }
+
+    #[test]
+    fn a_boundary_is_between_elements_alone() {
+        for bytes in [
+            "",
+            " \r\n\t",
+            "<a/>",
+            "<a></a>",
+            "<a><b/></a>\n",
+            "<!--a-->",
+            "<?a?>",
+        ] {
+            assert!(after(1, bytes).at_boundary(), "{bytes}");
+        }
+        for bytes in [
+            "<",
+            "<a",
+            "<a/",
+            "<a b='/>",
+            "<a b=\"/>",
+            "<a b='/' >",
+            "<a>",
+            "<a></a",
+            "<a>b",
+            "<a><![CDATA[</a>",
+            "<a><![CDATA[]]</a>",
+            "<!--->",
+            "<!-- --",
+            "<?a",
+            "<?a b>",
+            "<a><b/>",
+            "<a><!--</a>",
+        ] {
+            let depth = after(1, bytes);
+            assert!(!depth.at_boundary() && !depth.lost(), "{bytes}");
+        }
+        assert_eq!(after(0, "<s>").depth(), 1);
+        assert!(after(0, "<?xml version='1.0'?><s a='>'>").at_boundary());
+        assert!(!after(0, "<s></s>").at_boundary());
+        assert!(after(1, "<a><![CDATA[</a>]]]></a>").at_boundary());
+        assert!(after(1, "<a><!-- </a> ---></a>").at_boundary());
+    }
+
+    #[test]
+    fn a_declaration_begins_a_new_stream() {
+        assert_eq!(after(1, "<?xml version='1.0'?>").depth(), 0);
+        assert!(after(1, "<?xml version=\"1.0\" ?><s>").at_boundary());
+        assert_eq!(after(1, "<?xml-a ?>").depth(), 1);
+        assert_eq!(after(1, "<?xm ?>").depth(), 1);
+        assert_eq!(after(2, "<?xml ?>").depth(), 2);
+    }
+
+    #[test]
+    fn what_is_no_xml_ends_the_judgement() {
+        for (depth, bytes) in [
+            (1, "x"),
+            (0, "x"),
+            (1, "\u{78}\u{9c}"),
+            (1, "<a/>&amp;"),
+            (0, "</a>"),
+            (1, "</a></a>"),
+            (1, "<![CDATA[ ]]>"),
+            (1, "<!DOCTYPE a>"),
+            (2, "<![CDATX["),
+            (2, "<!-a"),
+            (2, "<>"),
+        ] {
+            let mut depth = after(depth, bytes);
+            assert!(depth.lost(), "{bytes}");
+            depth.feed(b"<?xml version='1.0'?><a>");
+            assert!(depth.lost() && !depth.at_boundary());
+        }
+    }
+
+    #[test]
+    fn an_element_is_measured_without_what_lies_between() {
+        let element = "<a b='c'>d</a>";
+        for most in 0..20 {
+            for (before, after) in [("", ""), ("   ", "   "), ("<e/>\n", "<f/>")] {
+                let bytes = format!("{before}{element}{after}");
+                let fits = most >= element.len();
+                assert_eq!(Meter::new(1).feed(bytes.as_bytes(), most).is_ok(), fits);
+                let mut meter = Meter::new(1);
+                let mut pieces = bytes.as_bytes().chunks(1);
+                assert_eq!(pieces.all(|piece| meter.feed(piece, most).is_ok()), fits);
+            }
+        }
+        assert_eq!(Meter::new(1).feed(&[b' '; 100], 3), Ok(()));
+        assert_eq!(Meter::new(1).feed(b"<a b='ccccccccc", 8), Err(TooLong));
+        assert_eq!(Meter::new(0).feed(b"<s><a/><a/>", 4), Ok(()));
+        assert_eq!(Meter::new(1).feed(b"\x78\x9c not XML at all", 4), Ok(()));
+    }
+
+    /// Sound XML as our parser takes it, with all that could confuse.
+    fn element() -> impl Strategy<Value = String> {
+        let name = "[a-z]{1,3}";
+        let attribute = prop_oneof![
+            "[a-z/>= \\]-]{0,8}".prop_map(|value| format!("'{value}\"'")),
+            "[a-z/>= \\]-]{0,8}".prop_map(|value| format!("\"{value}'\"")),
+        ];
+        let tag = (name, prop::option::of((name, attribute)), "[ \n]{0,2}");
+        let tag = tag.prop_map(|(name, attribute, white)| {
+            let attribute =
+                attribute.map_or_else(String::new, |(name, value)| format!(" {name}={value}"));
+            (name, attribute + &white)
+        });
+        let leaf = prop_oneof![
+            tag.clone()
+                .prop_map(|(name, rest)| format!("<{name}{rest}/>")),
+            "[a-z/='\"> \n-]{0,8}",
+            "[a-z<>/&' \\]-]{0,8}"
+                .prop_filter("no end", |text| !text.contains("]]>"))
+                .prop_map(|text| format!("<![CDATA[{text}]]>")),
+            Just("&lt;&#x3e;&amp;".to_owned()),
+        ];
+        leaf.prop_recursive(5, 40, 5, move |inner| {
+            (tag.clone(), prop::collection::vec(inner, 0..5)).prop_map(|((name, rest), inner)| {
+                format!("<{name}{rest}>{}</{name} >", inner.concat())
+            })
+        })
+    }
+
+    /// Open elements after these bytes, as the parser has it. `None`: no XML.
+    fn parsed(parser: &mut Parser, depth: &mut u32, mut bytes: &[u8]) -> Option<u32> {
+        loop {
+            match parser.parse(&mut bytes, false) {
+                Ok(Some(Event::StartElement(..))) => *depth += 1,
+                Ok(Some(Event::EndElement(_))) => *depth -= 1,
+                Ok(_) => {}
+                Err(EndOrError::NeedMoreData) => return Some(*depth),
+                Err(EndOrError::Error(_)) => return None,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_the_parser(
+            inner in prop::collection::vec(element(), 0..5),
+            sizes in prop::collection::vec(1usize..20, 1..40),
+        ) {
+            let wrapped: String = inner.iter().map(|inner| format!("<q>{inner}</q>\n")).collect();
+            let document = format!("<?xml version='1.0'?>\n<s x='>'>{wrapped}</s>");
+            let mut rest = document.as_bytes();
+            let mut sizes = sizes.iter().cycle();
+            let (mut ours, mut parser, mut theirs) = (Depth::new(0), Parser::new(), 0);
+            while !rest.is_empty() {
+                let (piece, next) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+                rest = next;
+                ours.feed(piece);
+                prop_assert_eq!(parsed(&mut parser, &mut theirs, piece), Some(ours.depth()));
+                prop_assert!(!ours.lost());
+            }
+            prop_assert_eq!(ours.depth(), 0);
+        }
+
+        #[test]
+        fn pieces_make_no_difference(
+            bytes in prop::collection::vec(prop::sample::select(&b"<>/!?-[]CDAT'\" xml\na\x00"[..]), 0..60),
+            depth in 0u32..4,
+        ) {
+            after(depth, &bytes);
+        }
+    }
+}

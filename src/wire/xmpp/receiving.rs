@@ -230,3 +230,177 @@ const TEXT_MAX: usize = 512;
 
 /// Most names of mechanisms that are kept.
 const MECHANISMS_MAX: usize = 32;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const PROSODY: &str = "<?xml version='1.0'?><stream:stream id='1' version='1.0' from='a' \
+        xmlns:stream='http://etherx.jabber.org/streams' xmlns='jabber:client'>";
+
+    fn read_in(input: &str, size: usize) -> Result<Vec<Answer>, Malformed> {
+        let mut receiving = Receiving::new(600);
+        let mut answers = Vec::new();
+        for mut piece in input.as_bytes().chunks(size) {
+            while let Some(answer) = receiving.read(&mut piece)? {
+                answers.push(answer);
+            }
+            assert!(piece.is_empty());
+        }
+        Ok(answers)
+    }
+
+    /// What a server says behind its header, and it must not depend on the pieces.
+    fn read(said: &str) -> Result<Vec<Answer>, Malformed> {
+        let input = format!("{PROSODY}{said}");
+        let whole = read_in(&input, input.len());
+        for size in 1..60 {
+            assert_eq!(read_in(&input, size), whole, "in pieces of {size}: {said}");
+        }
+        whole.map(|mut answers| {
+            assert_eq!(answers.remove(0), Answer::Header);
+            answers
+        })
+    }
+
+    #[test]
+    fn features_are_told_with_their_places() {
+        for (offer, required) in [
+            ("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", false),
+            (
+                "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>",
+                true,
+            ),
+            (
+                "<t:starttls xmlns:t='urn:ietf:params:xml:ns:xmpp-tls' >\n<t:required /> </t:starttls >",
+                true,
+            ),
+        ] {
+            let before = "\n<stream:features> <mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>\
+                <mechanism>SCRAM-SHA-1</mechanism><mechanism> PLAIN\n</mechanism></mechanisms> ";
+            let after = "<authentication xmlns='urn:xmpp:sasl:2'><mechanism>X</mechanism></authentication>\
+                <limits xmlns='urn:xmpp:stream-limits:0'><max-bytes>262144</max-bytes></limits></stream:features>";
+            let said = format!("{before}{offer}{after}");
+            let answers = read(&(said.clone() + "\n<stream:features/>")).unwrap();
+            let Answer::Features(features) = &answers[0] else {
+                panic!("{answers:?}");
+            };
+            let whole = format!("{PROSODY}{said}");
+            let at = |range: &Range<u64>| &whole[range.start as usize..range.end as usize];
+            assert_eq!(at(&features.range), said.trim_start());
+            let starttls = features.starttls.as_ref().unwrap();
+            assert_eq!((at(&starttls.range), starttls.required), (offer, required));
+            assert_eq!(features.mechanisms, ["SCRAM-SHA-1", "PLAIN", "X"]);
+            assert_eq!(features.max_bytes, Some(262_144));
+
+            let start = whole.len() as u64 + 1;
+            assert_eq!(
+                answers[1],
+                Answer::Features(Features {
+                    range: start..start + 18,
+                    ..Features::default()
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_an_offer_is_none() {
+        for features in [
+            "<starttls/>",
+            "<a><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></a>",
+            "<a xmlns='b'><required xmlns='urn:ietf:params:xml:ns:xmpp-tls'/></a>",
+        ] {
+            let answers = read(&format!("<stream:features>{features}</stream:features>")).unwrap();
+            let Answer::Features(features) = &answers[0] else {
+                panic!("{answers:?}");
+            };
+            assert_eq!(features.starttls, None);
+        }
+    }
+
+    #[test]
+    fn the_names_of_mechanisms_are_bounded() {
+        let name = format!("<mechanism>{}</mechanism>", "\u{fc}".repeat(3));
+        let said = format!(
+            "<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{}</mechanisms></stream:features>",
+            name.repeat(40)
+        );
+        let mut receiving = Receiving::new(1 << 16);
+        let whole = format!("{PROSODY}{said}");
+        let mut input = whole.as_bytes();
+        receiving.read(&mut input).unwrap();
+        let Ok(Some(Answer::Features(features))) = receiving.read(&mut input) else {
+            panic!("no features");
+        };
+        assert_eq!(
+            features.mechanisms,
+            vec!["\u{fc}".repeat(3); MECHANISMS_MAX]
+        );
+    }
+
+    #[test]
+    fn success_tells_whether_a_new_stream_begins() {
+        let restart = |restart| Ok(vec![Answer::Success { restart }]);
+        let sasl = "<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>dj0=</success>";
+        assert_eq!(read(sasl), restart(true));
+        let sasl2 = "<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>a@b</authorization-identifier></success>";
+        assert_eq!(read(sasl2), restart(false));
+        let dialback = "<d:result xmlns:d='jabber:server:dialback' from='a' to='b' type='valid'/>";
+        assert_eq!(read(dialback), restart(false));
+        assert_eq!(
+            read(&dialback.replace("'valid'", "'invalid'")),
+            Ok(vec![Answer::Element])
+        );
+        assert_eq!(
+            read("<success xmlns='jabber:client'/>"),
+            Ok(vec![Answer::Element])
+        );
+    }
+
+    #[test]
+    fn the_rest_is_told_by_its_name() {
+        assert_eq!(
+            read(
+                "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>\
+                 <failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>\
+                 <failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><not-authorized/></failure>\
+                 <compressed xmlns='http://jabber.org/protocol/compress'/><iq/></stream:stream>"
+            ),
+            Ok(vec![
+                Answer::Proceed,
+                Answer::Failure,
+                Answer::Element,
+                Answer::Compressed,
+                Answer::Element,
+                Answer::End
+            ])
+        );
+        let error = |condition: &str, text: Option<&str>| {
+            Ok(vec![Answer::Error {
+                condition: condition.to_owned(),
+                text: text.map(str::to_owned),
+            }])
+        };
+        let streams = "xmlns='urn:ietf:params:xml:ns:xmpp-streams'";
+        assert_eq!(
+            read(&format!(
+                "<stream:error><undefined-condition {streams}/><text {streams}>No stream &lt;features&gt;</text>\
+                 <app xmlns='x'/></stream:error>"
+            )),
+            error("undefined-condition", Some("No stream <features>"))
+        );
+        assert_eq!(read("<stream:error/>"), error("", None));
+    }
+
+    #[test]
+    fn what_is_no_stream_or_too_long_is_malformed() {
+        for said in ["hello", "<a></b>", "<!-- -->", "<a>&nbsp;</a>"] {
+            assert_eq!(read(said), Err(Malformed), "{said}");
+        }
+        assert!(read(&format!("<a>{}</a>", "b".repeat(593))).is_ok());
+        assert!(read(&format!("<a>{}</a>", "b".repeat(594))).is_err());
+        assert_eq!(read_in("<html>", 1), Err(Malformed));
+    }
+}
