@@ -463,7 +463,7 @@ fn alpn(
 ) -> Option<Vec<String>> {
     let given = given?;
     if tls == TlsMode::Passthrough {
-        faults.push(given.fault(
+        faults.unless_it_follows(given.fault(
             "TLS passes through here, so the backend chooses the protocol",
             "take alpn away, or write tls = \"terminate\"",
         ));
