@@ -2,7 +2,7 @@
 //!
 //! Every flag of [`Settings`] has an environment twin, `VESTIBULE_` and the flag's name. A flag
 //! wins over its twin, that over the file, the file over the default. Lists (`--forward`, `--cert`
-//! with `--key`, `--backend-ca`) add to the file's; all else replaces. A value that cannot be read
+//! with `--key`, `--backend-ca`, `--accept-proxy-protocol`) add to the file's; all else replaces. A value that cannot be read
 //! is wrong usage (clap says so, exit code 2); values that contradict each other are a
 //! [`ConfigError`].
 
@@ -19,8 +19,8 @@ use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, 
 use crate::config::file::{File, Given, SocketsTable};
 use crate::config::words::{self, Auto};
 use crate::config::{
-    AccessLog, AdminAddr, Config, ConfigError, Fault, LogFormat, Machine, MaxConnections,
-    OnTruncation, SocketBuffer, TlsVersion, address, units,
+    AccessLog, AdminAddr, Config, ConfigError, Fault, IpNet, LogFormat, Machine, MaxConnections,
+    OnTruncation, ProxyProtocol, SocketBuffer, TlsVersion, address, units,
 };
 
 /// What stands below every list of flags.
@@ -44,6 +44,10 @@ Examples:
 
   Direct TLS for XMPP clients, Prosody behind it:
     vestibule --forward xmpps://0.0.0.0:5223=127.0.0.1:5222 \\
+              --cert chat.pem --key chat.key
+
+  XMPP clients with STARTTLS, whose addresses ejabberd gets to see:
+    vestibule --forward xmpp://0.0.0.0:5222=127.0.0.1:15222 --proxy-protocol v2 \\
               --cert chat.pem --key chat.key
 
   Two servers that share the load, one folder per certificate, metrics:
@@ -137,10 +141,17 @@ pub struct Settings {
 
     /// Accept on LISTEN, forward to BACKEND (repeatable)
     ///
-    /// LISTEN is tls://ADDR:PORT (any protocol in TLS) or xmpps://ADDR:PORT (XMPP clients, Direct TLS).
-    /// BACKEND is HOST:PORT, tls://HOST:PORT or unix:PATH.
-    /// Several with one LISTEN balance. The listeners of a settings file are served too.
-    #[arg(long, value_name = "LISTEN=BACKEND", env = "VESTIBULE_FORWARD", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
+    /// LISTEN is SCHEME://ADDR:PORT:
+    ///   tls           any protocol in TLS
+    ///   xmpp          XMPP clients with STARTTLS, usually 5222
+    ///   xmpps         XMPP clients over Direct TLS, usually 5223
+    ///   xmpp-server   XMPP servers with STARTTLS, usually 5269
+    ///   xmpps-server  XMPP servers over Direct TLS, usually 5270
+    ///   auto          XMPP clients both ways on one port, told apart by what they say
+    /// TLS of servers passes through to the backend, which keeps its certificate.
+    /// BACKEND is HOST:PORT, tls://HOST:PORT or unix:PATH. Several with one LISTEN balance.
+    /// The listeners of a settings file are served too.
+    #[arg(long, verbatim_doc_comment, value_name = "LISTEN=BACKEND", env = "VESTIBULE_FORWARD", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
     forward: Vec<String>,
 
     /// CAs trusted for tls:// backends (repeatable)
@@ -149,7 +160,20 @@ pub struct Settings {
     #[arg(long, value_name = "FILE", env = "VESTIBULE_BACKEND_CA", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
     backend_ca: Vec<PathBuf>,
 
-    /// What the backend sees when a client ends without close_notify [default: fin]
+    /// Tell every backend the client's address [default: off]
+    ///
+    /// The server must expect the PROXY header: use_proxy_protocol in ejabberd, mod_net_proxy in Prosody.
+    /// v2 also tells ALPN, SNI, TLS version and cipher, and the connection's id in the log.
+    #[arg(long, value_name = "off|v1|v2", env = "VESTIBULE_PROXY_PROTOCOL", hide_env = true, help_heading = SERVE)]
+    proxy_protocol: Option<ProxyProtocol>,
+
+    /// Balancers in front whose PROXY header is believed (repeatable)
+    ///
+    /// An address or ADDR/BITS. From these a header is demanded, from all others none is read.
+    #[arg(long, value_name = "CIDR", env = "VESTIBULE_ACCEPT_PROXY_PROTOCOL", hide_env = true, value_delimiter = ',', value_parser = address::network, help_heading = SERVE)]
+    accept_proxy_protocol: Vec<IpNet>,
+
+    /// What the backend sees of an end without close_notify [default: fin]
     #[arg(long, value_name = "fin|abort", env = "VESTIBULE_ON_TRUNCATION", hide_env = true, help_heading = SERVE)]
     on_truncation: Option<OnTruncation>,
 
@@ -480,6 +504,9 @@ impl Settings {
         file.flags.certs.clone_from(&self.cert);
         file.flags.keys.clone_from(&self.key);
         file.flags.backend_ca.clone_from(&self.backend_ca);
+        file.flags.proxy_protocol = self.proxy_protocol;
+        let balancers = &self.accept_proxy_protocol;
+        file.flags.accept_proxy_protocol.clone_from(balancers);
         put(&mut file.workers, "--workers", self.workers.as_ref());
         match self.admin.as_deref().map(address::admin).transpose() {
             Ok(admin) => put(&mut file.admin, "--admin", admin.as_ref()),

@@ -19,14 +19,21 @@ const MACHINE: Machine = Machine {
     memory: 1 << 30,
 };
 
-/// Keys that have no default: something must be said, or nothing is.
-const NO_DEFAULT: [&str; 8] = [
+/// Keys that have no default, where something must be said or nothing is, or none that can be stated beside the others.
+const NO_DEFAULT: [&str; 14] = [
     "certificate.cert",
     "certificate.key",
     "listener.listen",
     "listener.name",
     "listener.upstream",
+    "route.hosts",
+    "route.listeners",
+    "route.protocol",
+    "route.tls",
+    "route.upstream",
     "tls.cert_dir",
+    // Only beside another value of upstream.proxy_protocol.
+    "upstream.proxy_tlvs",
     "upstream.backend.address",
     "upstream.name",
 ];
@@ -102,11 +109,13 @@ fn the_example_names_every_key() {
         "limits",
         "listener",
         "log",
+        "route",
         "sockets",
         "timeouts",
         "tls",
         "upstream",
         "upstream.backend",
+        "xmpp",
     ];
     let known: BTreeSet<String> = File::keys()
         .into_iter()

@@ -1,4 +1,5 @@
-//! Addresses as people write them: where to listen, where to forward, where the admin listener is.
+//! Addresses as people write them: where to listen, where to forward, where the admin listener is; and the names
+//! and networks that routes and listeners know.
 //!
 //! Only the text is read here; whether a name resolves or an address can be bound is found out
 //! later.
@@ -7,6 +8,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 use super::error::Reason;
 use super::{AdminAddr, Backend, Scheme, words};
@@ -25,36 +28,30 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, Reason> {
         let Some((scheme, addr)) = text.split_once("://") else {
+            let schemes = words::listed(Scheme::WORDS);
             return Err(Reason::new(
                 format!("{text:?} has no scheme"),
-                format!("write tls://{text} or xmpps://{text}"),
+                format!("write SCHEME://{text} with {schemes}"),
             ));
         };
         let scheme = match scheme {
-            "tls" => Scheme::Tls,
-            "xmpp" => Scheme::Xmpp,
-            "xmpps" => Scheme::Xmpps,
-            "xmpp-server" => Scheme::XmppServer,
-            "xmpps-server" => Scheme::XmppsServer,
-            "auto" => Scheme::Auto,
             "https" => {
                 return Err(Reason::new(
                     "scheme \"https\" is not in this version",
                     "use tls: HTTP passes through a tls listener as it is",
                 ));
             }
-            "http" => {
-                return Err(Reason::new(
-                    format!("scheme {scheme:?} is not in this version"),
-                    "use tls or xmpps",
-                ));
-            }
-            _ => {
-                return Err(Reason::new(
-                    format!("scheme {scheme:?} is not known"),
-                    "use tls or xmpps",
-                ));
-            }
+            _ => scheme.parse::<Scheme>().map_err(|_| {
+                let known = if scheme == "http" {
+                    "in this version"
+                } else {
+                    "known"
+                };
+                Reason::new(
+                    format!("scheme {scheme:?} is not {known}"),
+                    format!("use {}", words::listed(Scheme::WORDS)),
+                )
+            })?,
         };
         let addr = socket_addr(
             addr,
@@ -241,24 +238,82 @@ fn host_port(text: &str) -> Result<(String, u16), Reason> {
         )
     })?;
     port_not_zero(port)?;
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    let valid = match bare {
-        Some(address) => matches!(address.parse(), Ok(IpAddr::V6(_))),
-        None if host.contains(':') => {
-            return Err(Reason::new(
-                format!("{text:?} may be read in more than one way"),
-                "write an IPv6 address in brackets: [ADDR]:PORT",
-            ));
-        }
-        None => is_host_name(host),
-    };
-    if !valid {
+    if bracketed(host).is_none() && host.contains(':') {
+        return Err(Reason::new(
+            format!("{text:?} may be read in more than one way"),
+            "write an IPv6 address in brackets: [ADDR]:PORT",
+        ));
+    }
+    if !is_host(host) {
         return Err(Reason::new(
             format!("{host:?} is not a host"),
             "write a name, an IPv4 address or an IPv6 address in brackets",
         ));
     }
-    Ok((bare.unwrap_or(host).to_owned(), port))
+    Ok((bracketed(host).unwrap_or(host).to_owned(), port))
+}
+
+fn bracketed(host: &str) -> Option<&str> {
+    host.strip_prefix('[').and_then(|h| h.strip_suffix(']'))
+}
+
+/// A name, an IPv4 address or an IPv6 address in brackets.
+fn is_host(host: &str) -> bool {
+    match bracketed(host) {
+        Some(address) => matches!(address.parse(), Ok(IpAddr::V6(_))),
+        None => is_host_name(host),
+    }
+}
+
+/// Reads `HOST` or `HOST:PORT`, which stays as it is.
+pub(super) fn other_host(text: &str) -> Result<String, Reason> {
+    if is_host(text) || host_port(text).is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(Reason::new(
+        format!("{text:?} is not a host"),
+        "write HOST or HOST:PORT, an IPv6 address in brackets",
+    ))
+}
+
+/// Reads a domain as a client asks for it, or `*.` and a domain for every name one label below it. It comes back in
+/// lower case and without a final dot.
+pub(super) fn domain(text: &str) -> Result<String, Reason> {
+    let lower = text.to_ascii_lowercase();
+    let lower = lower.strip_suffix('.').unwrap_or(&lower);
+    if is_host_name(lower.strip_prefix("*.").unwrap_or(lower)) && !lower.ends_with('.') {
+        return Ok(lower.to_owned());
+    }
+    let way_out = if text == "*" {
+        "leave the list empty for any"
+    } else if text.is_ascii() {
+        "write a domain such as chat.example, or *.chat.example for all names one label below it"
+    } else {
+        "write it as DNS has it: xn--..."
+    };
+    Err(Reason::new(format!("{text:?} is not a domain"), way_out))
+}
+
+/// Reads `ADDR/BITS`, or an address alone.
+pub fn network(text: &str) -> Result<IpNet, Reason> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.into());
+    }
+    let network: IpNet = text.parse().map_err(|_| {
+        Reason::new(
+            format!("{text:?} is not a network"),
+            "write an address such as 192.0.2.1, or ADDR/BITS such as 10.0.0.0/8",
+        )
+    })?;
+    // Wider than it looks at first sight, and this list is for whom to believe.
+    if network.addr() != network.network() {
+        let (whole, one) = (network.trunc(), network.addr());
+        return Err(Reason::new(
+            format!("{text} is an address within a network"),
+            format!("write {whole} for the network, or {one} for the address alone"),
+        ));
+    }
+    Ok(network)
 }
 
 /// Names as resolvers take them; the underscore is for container networks, which hand such names
@@ -326,7 +381,14 @@ mod tests {
 
     #[test]
     fn addresses_write_back_what_they_read() {
-        for text in ["tls://0.0.0.0:8443", "xmpps://[::]:5223"] {
+        for text in [
+            "tls://0.0.0.0:8443",
+            "xmpp://0.0.0.0:5222",
+            "xmpps://[::]:5223",
+            "xmpp-server://0.0.0.0:5269",
+            "xmpps-server://0.0.0.0:5270",
+            "auto://0.0.0.0:443",
+        ] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
         for text in [
@@ -352,19 +414,7 @@ mod tests {
         for (text, message) in [
             (
                 "0.0.0.0:8443",
-                "\"0.0.0.0:8443\" has no scheme; write tls://0.0.0.0:8443 or xmpps://0.0.0.0:8443",
-            ),
-            (
-                "xmpp://0.0.0.0:5222",
-                "scheme \"xmpp\" is not in this version; use tls or xmpps",
-            ),
-            (
-                "xmpp-server://0.0.0.0:5269",
-                "scheme \"xmpp-server\" is not in this version; use tls or xmpps",
-            ),
-            (
-                "xmpps-server://0.0.0.0:5270",
-                "scheme \"xmpps-server\" is not in this version; use tls or xmpps",
+                "\"0.0.0.0:8443\" has no scheme; write SCHEME://0.0.0.0:8443 with tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
             ),
             (
                 "https://0.0.0.0:443",
@@ -372,15 +422,11 @@ mod tests {
             ),
             (
                 "http://0.0.0.0:80",
-                "scheme \"http\" is not in this version; use tls or xmpps",
-            ),
-            (
-                "auto://0.0.0.0:443",
-                "scheme \"auto\" is not in this version; use tls or xmpps",
+                "scheme \"http\" is not in this version; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
             ),
             (
                 "ftp://0.0.0.0:21",
-                "scheme \"ftp\" is not known; use tls or xmpps",
+                "scheme \"ftp\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
             ),
             (
                 "tls://localhost:8443",
@@ -503,6 +549,63 @@ mod tests {
             ),
         ] {
             assert_eq!(admin(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn domains_are_lower_case_without_a_final_dot() {
+        for (text, read) in [
+            ("Chat.Example.", "chat.example"),
+            ("*.Example.org", "*.example.org"),
+            ("localhost", "localhost"),
+            ("xn--mnchen-3ya.example", "xn--mnchen-3ya.example"),
+            ("192.0.2.1", "192.0.2.1"),
+        ] {
+            assert_eq!(domain(text).unwrap(), read);
+        }
+        let form = "write a domain such as chat.example, or *.chat.example for all names one label below it";
+        for (text, way_out) in [
+            ("", form),
+            ("*.", form),
+            (".", form),
+            ("a..", form),
+            ("*.*.example", form),
+            ("chat.*.example", form),
+            ("me@chat.example", form),
+            ("*", "leave the list empty for any"),
+            ("münchen.example", "write it as DNS has it: xn--..."),
+        ] {
+            let told = domain(text).unwrap_err().to_string();
+            assert_eq!(told, format!("{text:?} is not a domain; {way_out}"));
+        }
+    }
+
+    #[test]
+    fn networks_have_no_address_within() {
+        for (text, read) in [
+            ("10.0.0.0/8", "10.0.0.0/8"),
+            ("192.0.2.1", "192.0.2.1/32"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("::1", "::1/128"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+        ] {
+            assert_eq!(network(text).unwrap().to_string(), read);
+        }
+        for (text, message) in [
+            (
+                "10.0.0.1/8",
+                "10.0.0.1/8 is an address within a network; write 10.0.0.0/8 for the network, or 10.0.0.1 for the address alone",
+            ),
+            (
+                "10.0.0.0/33",
+                "\"10.0.0.0/33\" is not a network; write an address such as 192.0.2.1, or ADDR/BITS such as 10.0.0.0/8",
+            ),
+            (
+                "unix:/run/x",
+                "\"unix:/run/x\" is not a network; write an address such as 192.0.2.1, or ADDR/BITS such as 10.0.0.0/8",
+            ),
+        ] {
+            assert_eq!(network(text).unwrap_err().to_string(), message);
         }
     }
 

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::ProxyTlv;
+
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
@@ -121,3 +123,12 @@ pub const GUARD_DEPTH: u32 = 8;
 pub const GUARD_DEPTHS: RangeInclusive<u32> = 3..=100;
 /// Cap on an authenticated client's elements, where there is one. Servers take 256 KiB.
 pub const ELEMENT_SIZES: RangeInclusive<usize> = 10_000..=GIB;
+
+/// What a PROXY header of version 2 tells: all that servers' logs can use. A checksum over a loopback or a data centre's
+/// network finds nothing that TCP's has not, and bindings are an experiment.
+pub const PROXY_TLVS: [ProxyTlv; 4] = [
+    ProxyTlv::Alpn,
+    ProxyTlv::Authority,
+    ProxyTlv::UniqueId,
+    ProxyTlv::Ssl,
+];

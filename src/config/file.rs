@@ -14,8 +14,9 @@ use super::error::{ConfigError, Fault};
 use super::table::{Findings, Table};
 use super::words::{self, Auto};
 use super::{
-    AccessLog, AdminAddr, Backend, LogFormat, MaxConnections, OnTruncation, SocketBuffer,
-    TlsVersion, address, units,
+    AccessLog, AdminAddr, BackStarttls, Backend, IpNet, LogFormat, MaxConnections, OnDrain,
+    OnTruncation, Protocol, ProxyProtocol, ProxyTlv, SocketBuffer, TlsMode, TlsVersion, address,
+    units,
 };
 
 pub use super::table::Given;
@@ -29,6 +30,10 @@ pub struct File {
     pub certificates: Vec<CertificateTable>,
     /// `[[upstream]]`
     pub upstreams: Vec<UpstreamTable>,
+    /// `[[route]]`
+    pub routes: Vec<RouteTable>,
+    /// `[xmpp]`
+    pub xmpp: XmppTable,
     /// `[tls]`
     pub tls: TlsTable,
     /// `[buffers]`
@@ -53,7 +58,8 @@ pub struct File {
     pub(super) faults: Vec<Fault>,
 }
 
-/// What the file has no key for: lists that add to its own, and what holds for `forwards`.
+/// What the file has no key for: lists that add to its own, what holds for `forwards`, and what holds for every
+/// upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlagLists {
     /// `--forward`, LISTEN=BACKEND each.
@@ -66,6 +72,10 @@ pub struct FlagLists {
     pub backend_ca: Vec<PathBuf>,
     /// `--on-truncation`, for the listeners of `forwards`.
     pub on_truncation: Option<OnTruncation>,
+    /// `--proxy-protocol`, for every upstream.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// `--accept-proxy-protocol`, for every listener.
+    pub accept_proxy_protocol: Vec<IpNet>,
 }
 
 /// A `[[listener]]`.
@@ -83,6 +93,12 @@ pub struct ListenerTable {
     pub upstream: Option<Given<String>>,
     /// ALPN protocols.
     pub alpn: Option<Given<Vec<String>>>,
+    /// Where TLS ends.
+    pub tls: Option<Given<TlsMode>>,
+    /// XMPP domains.
+    pub domains: Option<Given<Vec<String>>>,
+    /// Balancers in front.
+    pub accept_proxy_protocol: Option<Given<Vec<IpNet>>>,
     /// End of a truncated client.
     pub on_truncation: Option<Given<OnTruncation>>,
     /// Socket settings in place of `[sockets]`.
@@ -113,10 +129,58 @@ pub struct UpstreamTable {
     pub name: Option<Given<String>>,
     /// PEM files trusted for its `tls://` backends.
     pub ca: Option<Given<Vec<String>>>,
+    /// The PROXY header that is sent.
+    pub proxy_protocol: Option<Given<ProxyProtocol>>,
+    /// What it tells, in version 2.
+    pub proxy_tlvs: Option<Given<Vec<ProxyTlv>>>,
+    /// What becomes of an offer of STARTTLS.
+    pub starttls: Option<Given<BackStarttls>>,
     /// `address` of each `[[upstream.backend]]`, as far as it could be read.
     pub backends: Vec<Given<Backend>>,
     /// Name and line of each `[[upstream.backend]]` without one.
     pub unread: Vec<(String, usize)>,
+}
+
+/// A `[[route]]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    /// What faults call it: `route.1`.
+    pub key: String,
+    /// Line of the file.
+    pub line: usize,
+    /// Host names.
+    pub hosts: Option<Given<Vec<String>>>,
+    /// What is spoken.
+    pub protocol: Option<Given<Protocol>>,
+    /// Names of listeners.
+    pub listeners: Option<Given<Vec<String>>>,
+    /// Name of an upstream.
+    pub upstream: Option<Given<String>>,
+    /// Where TLS ends.
+    pub tls: Option<Given<TlsMode>>,
+}
+
+/// `[xmpp]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XmppTable {
+    /// Whether there are caps before authentication.
+    pub guard: Option<Given<bool>>,
+    /// Bytes of one element.
+    pub guard_element_size: Option<Given<usize>>,
+    /// Bytes in all.
+    pub guard_bytes: Option<Given<usize>>,
+    /// Elements.
+    pub guard_elements: Option<Given<u32>>,
+    /// Nesting.
+    pub guard_depth: Option<Given<u32>>,
+    /// Bytes of one element after authentication; zero is no limit.
+    pub element_size: Option<Given<usize>>,
+    /// Whether `to` is held against SNI.
+    pub to_must_match: Option<Given<bool>>,
+    /// What a drain tells.
+    pub on_drain: Option<Given<OnDrain>>,
+    /// Whether backends are asked at start.
+    pub probe: Option<Given<bool>>,
 }
 
 /// `[tls]`
@@ -172,8 +236,14 @@ pub struct LimitsTable {
 /// `[timeouts]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeoutsTable {
+    /// First byte.
+    pub first_byte: Option<Given<Duration>>,
+    /// Start of TLS after STARTTLS.
+    pub starttls: Option<Given<Duration>>,
     /// TLS handshake.
     pub handshake: Option<Given<Duration>>,
+    /// SASL success.
+    pub authentication: Option<Given<Duration>>,
     /// Connecting to a backend.
     pub connect: Option<Given<Duration>>,
     /// Silence.
@@ -244,7 +314,8 @@ impl File {
     /// Every key that a file may have, with its table: `upstream.backend.address`.
     pub fn keys() -> BTreeSet<String> {
         let findings = Findings::default();
-        let every_table = "[[listener]]\n[[certificate]]\n[[upstream]]\n[[upstream.backend]]\n";
+        let every_table =
+            "[[listener]]\n[[certificate]]\n[[upstream]]\n[[upstream.backend]]\n[[route]]\n";
         Table::read_document(every_table, &findings, Self::take);
         findings.known.take()
     }
@@ -264,6 +335,8 @@ impl File {
             listeners: top.tables("listener", ListenerTable::take),
             certificates: top.tables("certificate", CertificateTable::take),
             upstreams: top.tables("upstream", UpstreamTable::take),
+            routes: top.tables("route", RouteTable::take),
+            xmpp: top.table("xmpp", XmppTable::take),
             tls: top.table("tls", TlsTable::take),
             buffers: top.table("buffers", BuffersTable::take),
             sockets: top.table("sockets", SocketsTable::take),
@@ -290,6 +363,9 @@ impl ListenerTable {
         Self {
             upstream: table.value("upstream", text),
             alpn: table.list("alpn"),
+            tls: table.value("tls", str::parse),
+            domains: table.values("domains", address::domain),
+            accept_proxy_protocol: table.values("accept_proxy_protocol", address::network),
             on_truncation: table.value("on_truncation", str::parse),
             sockets: SocketsTable::take(table),
             key: table.name.clone(),
@@ -324,11 +400,44 @@ impl UpstreamTable {
         let (addresses, unread): (Vec<_>, Vec<_>) = backends.into_iter().partition(Result::is_ok);
         Self {
             ca: table.list("ca"),
+            proxy_protocol: table.value("proxy_protocol", str::parse),
+            proxy_tlvs: table.values("proxy_tlvs", str::parse),
+            starttls: table.value("starttls", str::parse),
             backends: addresses.into_iter().flatten().collect(),
             unread: unread.into_iter().filter_map(Result::err).collect(),
             key: table.name.clone(),
             line: table.line,
             name,
+        }
+    }
+}
+
+impl RouteTable {
+    fn take(table: &mut Table<'_>) -> Self {
+        Self {
+            key: table.name.clone(),
+            line: table.line,
+            hosts: table.values("hosts", address::domain),
+            protocol: table.value("protocol", str::parse),
+            listeners: table.values("listeners", text),
+            upstream: table.value("upstream", text),
+            tls: table.value("tls", str::parse),
+        }
+    }
+}
+
+impl XmppTable {
+    fn take(table: &mut Table<'_>) -> Self {
+        Self {
+            guard: table.switch("guard"),
+            guard_element_size: table.value("guard_element_size", units::size),
+            guard_bytes: table.value("guard_bytes", units::size),
+            guard_elements: table.value("guard_elements", words::count),
+            guard_depth: table.value("guard_depth", words::count),
+            element_size: table.value("element_size", units::size),
+            to_must_match: table.switch("to_must_match"),
+            on_drain: table.value("on_drain", str::parse),
+            probe: table.switch("probe"),
         }
     }
 }
@@ -379,7 +488,10 @@ impl LimitsTable {
 impl TimeoutsTable {
     fn take(table: &mut Table<'_>) -> Self {
         Self {
+            first_byte: table.value("first_byte", units::duration),
+            starttls: table.value("starttls", units::duration),
             handshake: table.value("handshake", units::duration),
+            authentication: table.value("authentication", units::duration),
             connect: table.value("connect", units::duration),
             idle: table.value("idle", units::duration),
             half_closed: table.value("half_closed", units::duration),

@@ -38,7 +38,8 @@ pub struct UpstreamId(pub u16);
 pub struct Config {
     /// Addresses to accept on; at least one.
     pub listeners: Vec<Listener>,
-    /// Certificate pairs in the order given; the first is the default. Never empty.
+    /// Certificate pairs in the order given; the first is the default. Empty only where no listener and no route
+    /// terminates TLS.
     pub certificates: Vec<Certificate>,
     /// Named sets of backends; every [`Listener::upstream`] is an index into it.
     pub upstreams: Vec<Upstream>,

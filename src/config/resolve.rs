@@ -4,6 +4,8 @@
 //! gathered; one that may only follow from another (a listener lost to a mistyped key leaves
 //! nothing to serve) waits until that is mended.
 
+mod routes;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
@@ -17,13 +19,14 @@ use super::address::{Forward, Listen};
 use super::defaults;
 use super::error::{ConfigError, Fault};
 use super::file::{CertificateTable, File, FlagLists, Given, LimitsTable, ListenerTable, LogTable};
-use super::file::{SocketsTable, TimeoutsTable, UpstreamTable};
+use super::file::{SocketsTable, TimeoutsTable, UpstreamTable, XmppTable};
 use super::units::{duration_text, size_text};
 use super::words::{self, Auto};
 use super::{
-    AccessLog, AdminAddr, BackStarttls, Backend, Buffers, Certificate, Config, Limits, Listener,
-    Log, LogFormat, MaxConnections, OnDrain, OnTruncation, ProxyProtocol, Scheme, Socket,
-    SocketBuffer, Timeouts, Tls, TlsMode, TlsVersion, Upstream, UpstreamId, Xmpp, XmppGuard,
+    AccessLog, AdminAddr, BackStarttls, Backend, Buffers, Certificate, Config, IpNet, Limits,
+    Listener, ListenerId, Log, LogFormat, MaxConnections, OnDrain, OnTruncation, ProxyProtocol,
+    ProxyTlv, Scheme, Socket, SocketBuffer, Timeouts, Tls, TlsMode, TlsVersion, Upstream,
+    UpstreamId, Xmpp, XmppGuard,
 };
 
 /// What defaults depend on.
@@ -99,7 +102,7 @@ impl File {
             }
             _ => machine.cpus.clamp(1, *defaults::WORKERS.end() as usize),
         };
-        let mut upstreams = upstreams(&self.upstreams, &self.flags.backend_ca, faults);
+        let mut upstreams = upstreams(&self.upstreams, &self.flags, faults);
         let plain = Socket {
             recv_buffer: SocketBuffer::Auto,
             send_buffer: SocketBuffer::Auto,
@@ -107,7 +110,13 @@ impl File {
             user_timeout: defaults::USER_TIMEOUT,
         };
         let common = sockets(&self.sockets, [plain, plain], faults);
-        let mut drafts = listeners(&self.listeners, &upstreams, common, faults);
+        let mut drafts = listeners(
+            &self.listeners,
+            &upstreams,
+            common,
+            &self.flags.accept_proxy_protocol,
+            faults,
+        );
         drafts.extend(forwards(&self.flags, common, faults));
         if drafts.is_empty() && self.flags.forwards.is_empty() {
             faults.unless_it_follows(Fault::new(
@@ -116,7 +125,19 @@ impl File {
                 "give --forward LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222, or a [[listener]] in the file",
             ));
         }
-        let listeners = name_and_join(drafts, &mut upstreams, &self.flags.backend_ca, faults);
+        let alpn_said: Vec<bool> = drafts.iter().map(|draft| draft.alpn.is_some()).collect();
+        let mut listeners = name_and_join(drafts, &mut upstreams, &self.flags, faults);
+        let routes = routes::routes(&self.routes, &listeners, &upstreams, faults);
+        for (at, (listener, is_said)) in listeners.iter_mut().zip(alpn_said).enumerate() {
+            if !is_said {
+                let id = ListenerId(u16::try_from(at).unwrap_or(u16::MAX));
+                listener.alpn = routes::default_alpn(id, listener.scheme, &routes);
+            }
+        }
+        // Whoever only passes TLS through needs no certificate.
+        let terminates = listeners.is_empty()
+            || listeners.iter().any(|l| l.tls == TlsMode::Terminate)
+            || routes.iter().any(|r| r.tls == Some(TlsMode::Terminate));
         let admin = self.admin.as_ref().and_then(|admin| {
             if let Some(AdminAddr::Tcp(addr)) = &admin.value
                 && let Some(other) = listeners.iter().find(|other| overlap(other.addr, *addr))
@@ -129,7 +150,7 @@ impl File {
             admin.value.clone()
         });
         Config {
-            certificates: certificates(&self, faults),
+            certificates: certificates(&self, terminates, faults),
             tls: Tls {
                 min: said(self.tls.min.as_ref(), TlsVersion::V1_2),
                 sni_strict: said(self.tls.sni_strict.as_ref(), false),
@@ -138,19 +159,8 @@ impl File {
             limits: limits_of(&self.limits, faults),
             timeouts: timeouts(&self.timeouts, faults),
             log: log(&self.log),
-            routes: Vec::new(),
-            xmpp: Xmpp {
-                guard: Some(XmppGuard {
-                    element_size: defaults::GUARD_ELEMENT_SIZE,
-                    bytes: defaults::GUARD_BYTES,
-                    elements: defaults::GUARD_ELEMENTS,
-                    depth: defaults::GUARD_DEPTH,
-                }),
-                element_size: 0,
-                to_must_match: false,
-                on_drain: OnDrain::Close,
-                probe: true,
-            },
+            xmpp: xmpp(&self.xmpp, faults),
+            routes,
             listeners,
             upstreams,
             workers,
@@ -198,20 +208,21 @@ impl Faults {
         said(given, default)
     }
 
-    /// [`Faults::within`] for a time where zero is never, or off.
-    fn zero_or_within(
+    /// [`Faults::within`] where zero is never, or off.
+    fn zero_or_within<T: PartialOrd + Copy + Default>(
         &mut self,
-        given: Option<&Given<Duration>>,
-        default: Duration,
-        range: &RangeInclusive<Duration>,
-    ) -> Duration {
+        given: Option<&Given<T>>,
+        default: T,
+        range: &RangeInclusive<T>,
+        write: impl Fn(T) -> String,
+    ) -> T {
         if let Some(given) = given
-            && !given.value.is_zero()
+            && given.value != T::default()
             && !range.contains(&given.value)
         {
-            let (least, most) = (duration_text(*range.start()), duration_text(*range.end()));
+            let (least, most) = (write(*range.start()), write(*range.end()));
             self.push(given.fault(
-                format!("{} is out of range", duration_text(given.value)),
+                format!("{} is out of range", write(given.value)),
                 format!("write {least} to {most}, or 0"),
             ));
         }
@@ -242,7 +253,11 @@ struct Draft {
     front: Socket,
     back: Socket,
     on_truncation: OnTruncation,
-    alpn: Vec<String>,
+    /// None: what follows from scheme and routes.
+    alpn: Option<Vec<String>>,
+    tls: TlsMode,
+    domains: Vec<String>,
+    accept_proxy_protocol: Vec<IpNet>,
 }
 
 enum Target {
@@ -251,7 +266,7 @@ enum Target {
     Own(Vec<Backend>),
 }
 
-fn upstreams(tables: &[UpstreamTable], flag_ca: &[PathBuf], faults: &mut Faults) -> Vec<Upstream> {
+fn upstreams(tables: &[UpstreamTable], flags: &FlagLists, faults: &mut Faults) -> Vec<Upstream> {
     let mut upstreams: Vec<Upstream> = Vec::new();
     for table in tables {
         let Some(name) = &table.name else {
@@ -284,13 +299,34 @@ fn upstreams(tables: &[UpstreamTable], flag_ca: &[PathBuf], faults: &mut Faults)
             .ca
             .iter()
             .flat_map(|ca| ca.value.iter().map(PathBuf::from));
+        let of_file = said(table.proxy_protocol.as_ref(), ProxyProtocol::Off);
+        if let Some(given) = &table.proxy_tlvs
+            && of_file != ProxyProtocol::V2
+            && flags.proxy_protocol.is_none()
+        {
+            faults.unless_it_follows(given.fault(
+                "only version 2 of the PROXY protocol has such fields",
+                "write proxy_protocol = \"v2\", or take proxy_tlvs away",
+            ));
+        }
+        if let Some(given) = &table.starttls
+            && given.value == BackStarttls::Speak
+            && let Some(backend) = backends.iter().find(|b| matches!(b, Backend::Tls { .. }))
+        {
+            faults.push(given.fault(
+                format!("{backend} is encrypted already"),
+                "write that backend without tls://, or take starttls away",
+            ));
+        }
+        let proxy_protocol = flags.proxy_protocol.unwrap_or(of_file);
+        let tlvs = said(table.proxy_tlvs.as_ref(), defaults::PROXY_TLVS.to_vec());
         upstreams.push(Upstream {
             name: name.value.clone(),
             backends,
-            ca: own_ca.chain(flag_ca.iter().cloned()).collect(),
-            proxy_protocol: ProxyProtocol::Off,
-            proxy_tlvs: Vec::new(),
-            starttls: BackStarttls::Strip,
+            ca: own_ca.chain(flags.backend_ca.iter().cloned()).collect(),
+            proxy_protocol,
+            proxy_tlvs: tlvs_of(proxy_protocol, tlvs),
+            starttls: said(table.starttls.as_ref(), BackStarttls::Strip),
         });
     }
     if let (Some(last), Err(_)) = (tables.last(), u16::try_from(upstreams.len())) {
@@ -303,22 +339,52 @@ fn upstreams(tables: &[UpstreamTable], flag_ca: &[PathBuf], faults: &mut Faults)
     upstreams
 }
 
+/// No version but the second has any.
+fn tlvs_of(version: ProxyProtocol, tlvs: Vec<ProxyTlv>) -> Vec<ProxyTlv> {
+    match version {
+        ProxyProtocol::V2 => tlvs,
+        ProxyProtocol::Off | ProxyProtocol::V1 => Vec::new(),
+    }
+}
+
 fn listeners(
     tables: &[ListenerTable],
     upstreams: &[Upstream],
     common: [Socket; 2],
+    flag_accept: &[IpNet],
     faults: &mut Faults,
 ) -> Vec<Draft> {
     let mut drafts = Vec::new();
     for table in tables {
         let [front, back] = sockets(&table.sockets, common, faults);
-        let upstream = upstream_of(table, upstreams, faults);
+        let whole = Given {
+            value: (),
+            key: table.key.clone(),
+            line: Some(table.line),
+        };
+        let upstream = upstream_of(table.upstream.as_ref(), &whole, upstreams, faults);
         let Some(listen) = &table.listen else {
-            let way_out = "write listen = \"tls://ADDR:PORT\" or \"xmpps://ADDR:PORT\"";
+            let way_out = "write listen = \"SCHEME://ADDR:PORT\", such as \"xmpp://0.0.0.0:5222\"";
             faults.unless_it_follows(missing(&table.key, table.line, "listen", way_out));
             continue;
         };
-        let alpn = alpn(table.alpn.as_ref(), listen.value.scheme, faults);
+        let scheme = listen.value.scheme;
+        let tls = said(table.tls.as_ref(), default_tls(scheme));
+        if let Some(given) = &table.domains
+            && scheme == Scheme::Tls
+            && !given.value.is_empty()
+        {
+            faults.push(given.fault(
+                "a listener with scheme tls knows no XMPP domains",
+                "choose another scheme, or take domains away",
+            ));
+        }
+        let mut accept_proxy_protocol = said(table.accept_proxy_protocol.as_ref(), Vec::new());
+        for network in flag_accept {
+            if !accept_proxy_protocol.contains(network) {
+                accept_proxy_protocol.push(*network);
+            }
+        }
         drafts.push(Draft {
             place: listen.with(()),
             name: table
@@ -330,50 +396,78 @@ fn listeners(
             front,
             back,
             on_truncation: said(table.on_truncation.as_ref(), OnTruncation::Fin),
-            alpn,
+            alpn: alpn(table.alpn.as_ref(), tls, faults),
+            tls,
+            domains: said(table.domains.as_ref(), Vec::new()),
+            accept_proxy_protocol,
         });
     }
     drafts
 }
 
-fn upstream_of(table: &ListenerTable, upstreams: &[Upstream], faults: &mut Faults) -> UpstreamId {
+/// Servers keep their own certificates: other servers know them by those (SASL EXTERNAL).
+fn default_tls(scheme: Scheme) -> TlsMode {
+    match scheme {
+        Scheme::XmppServer | Scheme::XmppsServer => TlsMode::Passthrough,
+        Scheme::Tls | Scheme::Xmpp | Scheme::Xmpps | Scheme::Auto => TlsMode::Terminate,
+    }
+}
+
+/// The upstream that a listener or a route names; `whole` is that table.
+fn upstream_of(
+    wanted: Option<&Given<String>>,
+    whole: &Given<()>,
+    upstreams: &[Upstream],
+    faults: &mut Faults,
+) -> UpstreamId {
     let names: Vec<&str> = upstreams
         .iter()
         .map(|upstream| upstream.name.as_str())
         .collect();
-    let Some(wanted) = &table.upstream else {
+    let Some(wanted) = wanted else {
         let way_out = match names.as_slice() {
             [] => "add an [[upstream]] and name it here".to_owned(),
             names => format!("name an upstream: {}", words::listed(names)),
         };
-        faults.unless_it_follows(missing(&table.key, table.line, "upstream", way_out));
+        let fault = Fault::new(format!("{}.upstream", whole.key), "missing", way_out);
+        faults.unless_it_follows(Fault {
+            line: whole.line,
+            ..fault
+        });
         return UpstreamId(0);
     };
     if let Some(index) = names.iter().position(|name| *name == wanted.value) {
         return UpstreamId(u16::try_from(index).unwrap_or(u16::MAX));
     }
-    let way_out = match (
-        words::nearest(&wanted.value, names.iter().copied()),
-        names.as_slice(),
-    ) {
-        (Some(near), _) => format!("did you mean {near}?"),
-        (None, []) => format!("add an [[upstream]] with name = {:?}", wanted.value),
-        (None, names) => format!("known are {}", words::listed(names)),
-    };
-    faults.unless_it_follows(
-        wanted.fault(format!("no upstream is named {:?}", wanted.value), way_out),
-    );
+    faults.unless_it_follows(wanted.fault(
+        format!("no upstream is named {:?}", wanted.value),
+        way_to_known(&wanted.value, &names, "[[upstream]]"),
+    ));
     UpstreamId(0)
 }
 
-fn alpn(given: Option<&Given<Vec<String>>>, scheme: Scheme, faults: &mut Faults) -> Vec<String> {
-    let Some(given) = given else {
-        return match scheme {
-            Scheme::Tls | Scheme::Xmpp | Scheme::XmppServer => Vec::new(),
-            Scheme::Xmpps | Scheme::Auto => vec![defaults::XMPPS_ALPN.to_owned()],
-            Scheme::XmppsServer => vec![defaults::XMPPS_SERVER_ALPN.to_owned()],
-        };
-    };
+/// What to do about a name that no `table` has.
+fn way_to_known(name: &str, known: &[&str], table: &str) -> String {
+    match (words::nearest(name, known.iter().copied()), known) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, []) => format!("add a table {table} with name = {name:?}"),
+        (None, known) => format!("known are {}", words::listed(known)),
+    }
+}
+
+/// The protocols given, checked.
+fn alpn(
+    given: Option<&Given<Vec<String>>>,
+    tls: TlsMode,
+    faults: &mut Faults,
+) -> Option<Vec<String>> {
+    let given = given?;
+    if tls == TlsMode::Passthrough {
+        faults.unless_it_follows(given.fault(
+            "TLS passes through here, so the backend chooses the protocol",
+            "take alpn away, or write tls = \"terminate\"",
+        ));
+    }
     for (index, protocol) in given.value.iter().enumerate() {
         if !(1..=255).contains(&protocol.len()) {
             faults.push(given.fault(
@@ -387,7 +481,7 @@ fn alpn(given: Option<&Given<Vec<String>>>, scheme: Scheme, faults: &mut Faults)
             ));
         }
     }
-    given.value.clone()
+    Some(given.value.clone())
 }
 
 /// One draft for each LISTEN; the backends of equal ones gather behind it.
@@ -424,7 +518,10 @@ fn forwards(flags: &FlagLists, common: [Socket; 2], faults: &mut Faults) -> Vec<
             front,
             back,
             on_truncation: flags.on_truncation.unwrap_or(OnTruncation::Fin),
-            alpn: alpn(None, listen.scheme, faults),
+            alpn: None,
+            tls: default_tls(listen.scheme),
+            domains: Vec::new(),
+            accept_proxy_protocol: flags.accept_proxy_protocol.clone(),
             listen,
         });
     }
@@ -436,7 +533,7 @@ fn forwards(flags: &FlagLists, common: [Socket; 2], faults: &mut Faults) -> Vec<
 fn name_and_join(
     drafts: Vec<Draft>,
     upstreams: &mut Vec<Upstream>,
-    flag_ca: &[PathBuf],
+    flags: &FlagLists,
     faults: &mut Faults,
 ) -> Vec<Listener> {
     let short = |listen: &Listen| format!("{}-{}", listen.scheme, listen.addr.port());
@@ -489,12 +586,13 @@ fn name_and_join(
                         "rename that one",
                     ));
                 }
+                let proxy_protocol = flags.proxy_protocol.unwrap_or(ProxyProtocol::Off);
                 upstreams.push(Upstream {
                     name: name.clone(),
                     backends,
-                    ca: flag_ca.to_vec(),
-                    proxy_protocol: ProxyProtocol::Off,
-                    proxy_tlvs: Vec::new(),
+                    ca: flags.backend_ca.clone(),
+                    proxy_protocol,
+                    proxy_tlvs: tlvs_of(proxy_protocol, defaults::PROXY_TLVS.to_vec()),
                     starttls: BackStarttls::Strip,
                 });
                 UpstreamId(u16::try_from(upstreams.len() - 1).unwrap_or(u16::MAX))
@@ -516,13 +614,10 @@ fn name_and_join(
             front: draft.front,
             back: draft.back,
             on_truncation: draft.on_truncation,
-            alpn: draft.alpn,
-            tls: match scheme {
-                Scheme::XmppServer | Scheme::XmppsServer => TlsMode::Passthrough,
-                _ => TlsMode::Terminate,
-            },
-            domains: Vec::new(),
-            accept_proxy_protocol: Vec::new(),
+            alpn: draft.alpn.unwrap_or_default(),
+            tls: draft.tls,
+            domains: draft.domains,
+            accept_proxy_protocol: draft.accept_proxy_protocol,
         });
     }
     listeners
@@ -562,10 +657,14 @@ fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Soc
         buffer(&table.back_send_buffer, back.send_buffer),
     );
     let keepalive = table.keepalive.as_ref();
-    let keepalive = faults.zero_or_within(keepalive, front.keepalive, &defaults::KEEPALIVES);
-    let user_timeout = table.user_timeout.as_ref();
-    let user_timeout =
-        faults.zero_or_within(user_timeout, front.user_timeout, &defaults::USER_TIMEOUTS);
+    let keepalives = &defaults::KEEPALIVES;
+    let keepalive = faults.zero_or_within(keepalive, front.keepalive, keepalives, duration_text);
+    let user_timeout = faults.zero_or_within(
+        table.user_timeout.as_ref(),
+        front.user_timeout,
+        &defaults::USER_TIMEOUTS,
+        duration_text,
+    );
     [front_buffers, back_buffers].map(|(recv_buffer, send_buffer)| Socket {
         recv_buffer,
         send_buffer,
@@ -575,7 +674,8 @@ fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Soc
 }
 
 /// Pairs of the flags, then of the file, then of the folder: so a flag's first is the default.
-fn certificates(file: &File, faults: &mut Faults) -> Vec<Certificate> {
+/// There must be one if anything `terminates` TLS.
+fn certificates(file: &File, terminates: bool, faults: &mut Faults) -> Vec<Certificate> {
     let (certs, keys) = (&file.flags.certs, &file.flags.keys);
     let without_key = certs
         .iter()
@@ -605,7 +705,7 @@ fn certificates(file: &File, faults: &mut Faults) -> Vec<Certificate> {
     }
     if let Some(dir) = &file.tls.cert_dir {
         certificates_in(dir, &mut pairs, faults);
-    } else if pairs.is_empty() && certs.len() == keys.len() {
+    } else if terminates && pairs.is_empty() && certs.len() == keys.len() {
         faults.unless_it_follows(Fault::new(
             "certificate",
             "there is none",
@@ -746,14 +846,70 @@ fn limits_of(table: &LimitsTable, faults: &mut Faults) -> Limits {
     }
 }
 
+fn xmpp(table: &XmppTable, faults: &mut Faults) -> Xmpp {
+    let number = |n: u32| n.to_string();
+    let guard = XmppGuard {
+        element_size: faults.within(
+            table.guard_element_size.as_ref(),
+            defaults::GUARD_ELEMENT_SIZE,
+            &defaults::GUARD_ELEMENT_SIZES,
+            size_text,
+        ),
+        bytes: faults.within(
+            table.guard_bytes.as_ref(),
+            defaults::GUARD_BYTES,
+            &defaults::GUARD_BYTES_RANGE,
+            size_text,
+        ),
+        elements: faults.within(
+            table.guard_elements.as_ref(),
+            defaults::GUARD_ELEMENTS,
+            &defaults::GUARD_ELEMENTS_RANGE,
+            number,
+        ),
+        depth: faults.within(
+            table.guard_depth.as_ref(),
+            defaults::GUARD_DEPTH,
+            &defaults::GUARD_DEPTHS,
+            number,
+        ),
+    };
+    let guarded = said(table.guard.as_ref(), true);
+    if !guarded {
+        let sizes = [&table.guard_element_size, &table.guard_bytes];
+        let counts = [&table.guard_elements, &table.guard_depth];
+        let sizes = sizes.into_iter().flatten().map(|given| given.with(()));
+        let counts = counts.into_iter().flatten().map(|given| given.with(()));
+        for bound in sizes.chain(counts) {
+            faults.push(bound.fault(
+                "holds for nothing, since the guard is off",
+                "write guard = true, or take this away",
+            ));
+        }
+    }
+    Xmpp {
+        guard: guarded.then_some(guard),
+        element_size: faults.zero_or_within(
+            table.element_size.as_ref(),
+            0,
+            &defaults::ELEMENT_SIZES,
+            size_text,
+        ),
+        to_must_match: said(table.to_must_match.as_ref(), false),
+        on_drain: said(table.on_drain.as_ref(), OnDrain::Close),
+        probe: said(table.probe.as_ref(), true),
+    }
+}
+
 fn timeouts(table: &TimeoutsTable, faults: &mut Faults) -> Timeouts {
     let mut deadline = |given: &Option<Given<Duration>>, default| {
-        faults.zero_or_within(given.as_ref(), default, &defaults::DEADLINES)
+        let range = &defaults::DEADLINES;
+        faults.zero_or_within(given.as_ref(), default, range, duration_text)
     };
     Timeouts {
-        first_byte: defaults::FIRST_BYTE,
-        starttls: defaults::STARTTLS,
-        authentication: defaults::AUTHENTICATION,
+        first_byte: deadline(&table.first_byte, defaults::FIRST_BYTE),
+        starttls: deadline(&table.starttls, defaults::STARTTLS),
+        authentication: deadline(&table.authentication, defaults::AUTHENTICATION),
         handshake: deadline(&table.handshake, defaults::HANDSHAKE),
         connect: deadline(&table.connect, defaults::CONNECT),
         idle: deadline(&table.idle, defaults::IDLE),

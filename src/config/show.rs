@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use super::units::{duration_text, size_text};
-use super::{Config, Listener, Upstream};
+use super::{Config, Listener, ProxyProtocol, Route, TlsMode, Upstream, UpstreamId, Xmpp};
 
 impl Display for Config {
     /// Writes TOML that resolves to an equal [`Config`]. (A path that is not UTF-8 cannot stand in
@@ -20,6 +20,9 @@ impl Display for Config {
         for upstream in &self.upstreams {
             write_upstream(upstream, out)?;
         }
+        for route in &self.routes {
+            self.route(route, out)?;
+        }
         for certificate in &self.certificates {
             writeln!(out, "\n[[certificate]]")?;
             writeln!(out, "cert = {}", path(&certificate.cert))?;
@@ -31,14 +34,22 @@ impl Display for Config {
 
 impl Config {
     fn listener(&self, listener: &Listener, out: &mut Formatter<'_>) -> fmt::Result {
-        let upstream = self.upstreams.get(usize::from(listener.upstream.0));
-        let upstream = upstream.map_or("", |upstream| upstream.name.as_str());
         let (front, back) = (&listener.front, &listener.back);
         writeln!(out, "\n[[listener]]")?;
         writeln!(out, "name = {}", quoted(&listener.name))?;
         writeln!(out, "listen = \"{}://{}\"", listener.scheme, listener.addr)?;
-        writeln!(out, "upstream = {}", quoted(upstream))?;
-        writeln!(out, "alpn = {}", list(&listener.alpn, |text| quoted(text)))?;
+        writeln!(out, "upstream = {}", self.upstream(listener.upstream))?;
+        writeln!(out, "tls = \"{}\"", listener.tls)?;
+        // Where TLS passes through, it cannot be set.
+        if listener.tls == TlsMode::Terminate {
+            writeln!(out, "alpn = {}", texts(&listener.alpn))?;
+        }
+        writeln!(out, "domains = {}", texts(&listener.domains))?;
+        writeln!(
+            out,
+            "accept_proxy_protocol = {}",
+            texts(&listener.accept_proxy_protocol)
+        )?;
         writeln!(out, "on_truncation = \"{}\"", listener.on_truncation)?;
         writeln!(out, "front_recv_buffer = \"{}\"", front.recv_buffer)?;
         writeln!(out, "front_send_buffer = \"{}\"", front.send_buffer)?;
@@ -52,10 +63,38 @@ impl Config {
         )
     }
 
+    fn route(&self, route: &Route, out: &mut Formatter<'_>) -> fmt::Result {
+        let listeners: Vec<&str> = route
+            .listeners
+            .iter()
+            .filter_map(|id| self.listeners.get(usize::from(id.0)))
+            .map(|listener| listener.name.as_str())
+            .collect();
+        writeln!(out, "\n[[route]]")?;
+        writeln!(out, "hosts = {}", texts(&route.hosts))?;
+        if let Some(protocol) = route.protocol {
+            writeln!(out, "protocol = \"{protocol}\"")?;
+        }
+        writeln!(out, "listeners = {}", texts(&listeners))?;
+        writeln!(out, "upstream = {}", self.upstream(route.upstream))?;
+        if let Some(tls) = route.tls {
+            writeln!(out, "tls = \"{tls}\"")?;
+        }
+        Ok(())
+    }
+
+    /// The name of an upstream, quoted.
+    fn upstream(&self, id: UpstreamId) -> String {
+        let upstream = self.upstreams.get(usize::from(id.0));
+        quoted(upstream.map_or("", |upstream| upstream.name.as_str()))
+    }
+
     fn tables(&self, out: &mut Formatter<'_>) -> fmt::Result {
         writeln!(out, "\n[tls]")?;
         writeln!(out, "min = \"{}\"", self.tls.min)?;
         writeln!(out, "sni_strict = {}", self.tls.sni_strict)?;
+
+        write_xmpp(&self.xmpp, out)?;
 
         let buffers = &self.buffers;
         writeln!(out, "\n[buffers]")?;
@@ -73,7 +112,10 @@ impl Config {
         let timeouts = &self.timeouts;
         writeln!(out, "\n[timeouts]")?;
         for (key, value) in [
+            ("first_byte", timeouts.first_byte),
+            ("starttls", timeouts.starttls),
             ("handshake", timeouts.handshake),
+            ("authentication", timeouts.authentication),
             ("connect", timeouts.connect),
             ("idle", timeouts.idle),
             ("half_closed", timeouts.half_closed),
@@ -107,11 +149,38 @@ fn write_upstream(upstream: &Upstream, out: &mut Formatter<'_>) -> fmt::Result {
         "ca = {}",
         list(&upstream.ca, |file: &PathBuf| path(file))
     )?;
+    writeln!(out, "proxy_protocol = \"{}\"", upstream.proxy_protocol)?;
+    // No other version has any, nor may they be said beside one.
+    if upstream.proxy_protocol == ProxyProtocol::V2 {
+        writeln!(out, "proxy_tlvs = {}", texts(&upstream.proxy_tlvs))?;
+    }
+    writeln!(out, "starttls = \"{}\"", upstream.starttls)?;
     for backend in &upstream.backends {
         writeln!(out, "\n[[upstream.backend]]")?;
         writeln!(out, "address = {}", quoted(&backend.to_string()))?;
     }
     Ok(())
+}
+
+fn write_xmpp(xmpp: &Xmpp, out: &mut Formatter<'_>) -> fmt::Result {
+    writeln!(out, "\n[xmpp]")?;
+    writeln!(out, "guard = {}", xmpp.guard.is_some())?;
+    if let Some(guard) = &xmpp.guard {
+        let (element, bytes) = (size_text(guard.element_size), size_text(guard.bytes));
+        writeln!(out, "guard_element_size = \"{element}\"")?;
+        writeln!(out, "guard_bytes = \"{bytes}\"")?;
+        writeln!(out, "guard_elements = {}", guard.elements)?;
+        writeln!(out, "guard_depth = {}", guard.depth)?;
+    }
+    writeln!(out, "element_size = \"{}\"", size_text(xmpp.element_size))?;
+    writeln!(out, "to_must_match = {}", xmpp.to_must_match)?;
+    writeln!(out, "on_drain = \"{}\"", xmpp.on_drain)?;
+    writeln!(out, "probe = {}", xmpp.probe)
+}
+
+/// A list of texts.
+fn texts<T: ToString>(items: &[T]) -> String {
+    list(items, |item| quoted(&item.to_string()))
 }
 
 fn list<T>(items: &[T], write: impl Fn(&T) -> String) -> String {

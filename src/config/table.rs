@@ -195,6 +195,26 @@ impl<'r> Table<'r> {
         self.keep(found, texts)
     }
 
+    /// A list of texts as `parse` reads each, none of them twice. What cannot be read is left out.
+    pub(super) fn values<T: PartialEq>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&str) -> Result<T, Reason>,
+    ) -> Option<Given<Vec<T>>> {
+        let texts = self.list(key)?;
+        let mut values = Vec::new();
+        for text in &texts.value {
+            match parse(text) {
+                Ok(value) if values.contains(&value) => {
+                    self.push(texts.fault(format!("{text:?} is there twice"), "name each once"));
+                }
+                Ok(value) => values.push(value),
+                Err(reason) => self.push(texts.fault(reason.problem, reason.way_out)),
+            }
+        }
+        Some(texts.with(values))
+    }
+
     /// Reads `[key]` with `read`; an absent table reads as an empty one.
     pub(super) fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Self) -> T) -> T {
         let (entries, line) = match self.take(key) {

@@ -7,8 +7,65 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::error::Reason;
-use super::units;
-use super::{AccessLog, LogFormat, MaxConnections, OnTruncation, Scheme, SocketBuffer, TlsVersion};
+use super::{
+    AccessLog, BackStarttls, LogFormat, MaxConnections, OnDrain, OnTruncation, Protocol,
+    ProxyProtocol, ProxyTlv, Scheme, SocketBuffer, TlsMode, TlsVersion,
+};
+use super::{address, units};
+
+/// Spells the variants of an enum: `FromStr` reads the words, `Display` writes them, `WORDS` has them in order.
+macro_rules! spelled {
+    ($type:ident: $($word:literal is $variant:ident),+ $(,)?) => {
+        impl $type {
+            /// How its values are written.
+            pub const WORDS: &[&str] = &[$($word),+];
+        }
+
+        impl FromStr for $type {
+            type Err = Reason;
+
+            fn from_str(text: &str) -> Result<Self, Reason> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(not_one_of(text, Self::WORDS)),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(match self {
+                    $(Self::$variant => $word),+
+                })
+            }
+        }
+    };
+}
+
+spelled!(OnTruncation: "fin" is Fin, "abort" is Abort);
+spelled!(LogFormat: "text" is Text, "json" is Json);
+spelled!(TlsMode: "terminate" is Terminate, "passthrough" is Passthrough);
+spelled!(Protocol: "xmpp-client" is XmppClient, "xmpp-server" is XmppServer);
+spelled!(ProxyProtocol: "off" is Off, "v1" is V1, "v2" is V2);
+spelled!(BackStarttls: "strip" is Strip, "keep" is Keep, "speak" is Speak);
+spelled!(
+    ProxyTlv:
+    "alpn" is Alpn,
+    "authority" is Authority,
+    "unique_id" is UniqueId,
+    "ssl" is Ssl,
+    "crc32c" is Crc32c,
+    "binding" is Binding,
+);
+spelled!(
+    Scheme:
+    "tls" is Tls,
+    "xmpp" is Xmpp,
+    "xmpps" is Xmpps,
+    "xmpp-server" is XmppServer,
+    "xmpps-server" is XmppsServer,
+    "auto" is Auto,
+);
 
 /// A value, or `auto`: what suits this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,48 +189,6 @@ impl fmt::Display for TlsVersion {
     }
 }
 
-impl FromStr for OnTruncation {
-    type Err = Reason;
-
-    fn from_str(text: &str) -> Result<Self, Reason> {
-        match text {
-            "fin" => Ok(Self::Fin),
-            "abort" => Ok(Self::Abort),
-            _ => Err(not_one_of(text, &["fin", "abort"])),
-        }
-    }
-}
-
-impl fmt::Display for OnTruncation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Fin => "fin",
-            Self::Abort => "abort",
-        })
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = Reason;
-
-    fn from_str(text: &str) -> Result<Self, Reason> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(not_one_of(text, &["text", "json"])),
-        }
-    }
-}
-
-impl fmt::Display for LogFormat {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
-    }
-}
-
 impl FromStr for AccessLog {
     type Err = Reason;
 
@@ -240,16 +255,29 @@ impl fmt::Display for MaxConnections {
     }
 }
 
-impl fmt::Display for Scheme {
+impl FromStr for OnDrain {
+    type Err = Reason;
+
+    fn from_str(text: &str) -> Result<Self, Reason> {
+        match text.split_once('=').unwrap_or((text, "")) {
+            ("close", "") => Ok(Self::Close),
+            ("system-shutdown", "") => Ok(Self::SystemShutdown),
+            ("see-other-host", host) => address::other_host(host).map(Self::SeeOtherHost),
+            _ => Err(not_one_of(
+                text,
+                &["close", "system-shutdown", "see-other-host=HOST[:PORT]"],
+            )),
+        }
+    }
+}
+
+impl fmt::Display for OnDrain {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Tls => "tls",
-            Self::Xmpp => "xmpp",
-            Self::Xmpps => "xmpps",
-            Self::XmppServer => "xmpp-server",
-            Self::XmppsServer => "xmpps-server",
-            Self::Auto => "auto",
-        })
+        match self {
+            Self::Close => out.write_str("close"),
+            Self::SystemShutdown => out.write_str("system-shutdown"),
+            Self::SeeOtherHost(host) => write!(out, "see-other-host={host}"),
+        }
     }
 }
 
@@ -263,11 +291,21 @@ mod tests {
         for text in ["1.2", "1.3"] {
             assert_eq!(text.parse::<TlsVersion>().unwrap().to_string(), text);
         }
-        for text in ["fin", "abort"] {
-            assert_eq!(text.parse::<OnTruncation>().unwrap().to_string(), text);
+        for text in OnTruncation::WORDS {
+            assert_eq!(text.parse::<OnTruncation>().unwrap().to_string(), *text);
         }
-        for text in ["text", "json"] {
-            assert_eq!(text.parse::<LogFormat>().unwrap().to_string(), text);
+        for text in ProxyTlv::WORDS {
+            assert_eq!(text.parse::<ProxyTlv>().unwrap().to_string(), *text);
+        }
+        for text in [
+            "close",
+            "system-shutdown",
+            "see-other-host=b.example",
+            "see-other-host=[2001:db8::1]:5222",
+            "see-other-host=[2001:db8::1]",
+            "see-other-host=192.0.2.1:5222",
+        ] {
+            assert_eq!(text.parse::<OnDrain>().unwrap().to_string(), text);
         }
         for text in ["off", "-", "/var/log/access", "./off"] {
             assert_eq!(text.parse::<AccessLog>().unwrap().to_string(), text);
@@ -298,6 +336,30 @@ mod tests {
             (
                 "xml".parse::<LogFormat>().unwrap_err(),
                 "\"xml\" is not known here; write text or json",
+            ),
+            (
+                "v3".parse::<ProxyProtocol>().unwrap_err(),
+                "\"v3\" is not known here; write off, v1 or v2",
+            ),
+            (
+                "sni".parse::<ProxyTlv>().unwrap_err(),
+                "\"sni\" is not known here; write alpn, authority, unique_id, ssl, crc32c or binding",
+            ),
+            (
+                "end".parse::<OnDrain>().unwrap_err(),
+                "\"end\" is not known here; write close, system-shutdown or see-other-host=HOST[:PORT]",
+            ),
+            (
+                "close=a".parse::<OnDrain>().unwrap_err(),
+                "\"close=a\" is not known here; write close, system-shutdown or see-other-host=HOST[:PORT]",
+            ),
+            (
+                "see-other-host".parse::<OnDrain>().unwrap_err(),
+                "\"\" is not a host; write HOST or HOST:PORT, an IPv6 address in brackets",
+            ),
+            (
+                "see-other-host=::1:5222".parse::<OnDrain>().unwrap_err(),
+                "\"::1:5222\" is not a host; write HOST or HOST:PORT, an IPv6 address in brackets",
             ),
             (
                 "".parse::<AccessLog>().unwrap_err(),

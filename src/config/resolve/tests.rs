@@ -1,5 +1,6 @@
 //! What the settings come to, and what bad ones are told: the messages are part of the surface.
 
+use super::super::{Protocol, Route};
 use super::*;
 use proptest::prelude::*;
 
@@ -76,8 +77,8 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
             "timeout: unknown key at the top of the file; did you mean timeouts? (v.toml, line 11)",
         ),
         (
-            "[[route]]\nhost = \"x\"",
-            "route: unknown key at the top of the file; known there: admin, buffers, certificate, limits, listener, log, sockets, timeouts, tls, upstream, workers (v.toml, line 11)",
+            "[[entrance]]\nhost = \"x\"",
+            "entrance: unknown key at the top of the file; known there: admin, buffers, certificate, limits, listener, log, route, sockets, timeouts, tls, upstream, workers, xmpp (v.toml, line 11)",
         ),
         (
             "[limits]\nbacklog = \"many\"",
@@ -188,12 +189,12 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
             "log.level: \"loud\" is not known here; write off, error, warn, info, debug or trace (v.toml, line 12)",
         ),
         (
-            "[[listener]]\nlisten = \"xmpp://0.0.0.0:5222\"\nupstream = \"chat\"",
-            "listener.2.listen: scheme \"xmpp\" is not in this version; use tls or xmpps (v.toml, line 12)",
+            "[[listener]]\nlisten = \"wss://0.0.0.0:5222\"\nupstream = \"chat\"",
+            "listener.2.listen: scheme \"wss\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto (v.toml, line 12)",
         ),
         (
             "[[listener]]\nupstream = \"chat\"",
-            "listener.2.listen: missing; write listen = \"tls://ADDR:PORT\" or \"xmpps://ADDR:PORT\" (v.toml, line 11)",
+            "listener.2.listen: missing; write listen = \"SCHEME://ADDR:PORT\", such as \"xmpp://0.0.0.0:5222\" (v.toml, line 11)",
         ),
         (
             "[[listener]]\nlisten = \"tls://[::]:1\"",
@@ -295,6 +296,383 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
     ] {
         assert_eq!(faults(&format!("{text}{SOUND}")), message, "{text}");
     }
+}
+
+/// [`SOUND`], for a test that adds routes: an XMPP listener and a second upstream behind it, so that the first line
+/// of what is added is the eighteenth.
+fn with_clients(text: &str) -> String {
+    format!(
+        "{SOUND}\
+[[listener]]
+name = \"clients\"
+listen = \"xmpp://127.0.0.1:5222\"
+upstream = \"chat\"
+[[upstream]]
+name = \"other\"
+backend = [{{ address = \"other:5222\" }}]
+{text}"
+    )
+}
+
+#[test]
+fn one_fault_about_xmpp_is_told_with_its_key_and_line() {
+    // Each is put behind SOUND.
+    let listener =
+        "[[listener]]\nname = \"b\"\nlisten = \"xmpp-server://[::]:1\"\nupstream = \"chat\"\n";
+    let upstream = "[[upstream]]\nname = \"b\"\nbackend = [{ address = \"tls://b:1\" }, { address = \"b:1\" }]\n";
+    for (table, text, message) in [
+        (
+            listener,
+            "tls = \"off\"",
+            "listener.b.tls: \"off\" is not known here; write terminate or passthrough (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "alpn = [\"xmpp-server\"]",
+            "listener.b.alpn: TLS passes through here, so the backend chooses the protocol; take alpn away, or write tls = \"terminate\" (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "domains = [\"Chat.Example\", \"chat.example.\"]",
+            "listener.b.domains: \"chat.example.\" is there twice; name each once (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "domains = [\"chat example\", \"*\"]",
+            "listener.b.domains: \"chat example\" is not a domain; write a domain such as chat.example, or *.chat.example for all names one label below it (v.toml, line 15)\n\
+             listener.b.domains: \"*\" is not a domain; leave the list empty for any (v.toml, line 15)",
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\n",
+            "domains = [\"chat.example\"]",
+            "listener.b.domains: a listener with scheme tls knows no XMPP domains; choose another scheme, or take domains away (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "accept_proxy_protocol = [\"10.0.0.1/8\"]",
+            "listener.b.accept_proxy_protocol: 10.0.0.1/8 is an address within a network; write 10.0.0.0/8 for the network, or 10.0.0.1 for the address alone (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "accept_proxy_protocol = [\"unix:/run/x\"]",
+            "listener.b.accept_proxy_protocol: \"unix:/run/x\" is not a network; write an address such as 192.0.2.1, or ADDR/BITS such as 10.0.0.0/8 (v.toml, line 15)",
+        ),
+        (
+            listener,
+            "accept_proxy_protocol = [\"10.0.0.1\", \"10.0.0.1/32\"]",
+            "listener.b.accept_proxy_protocol: \"10.0.0.1/32\" is there twice; name each once (v.toml, line 15)",
+        ),
+        (
+            upstream,
+            "proxy_protocol = 2",
+            "upstream.b.proxy_protocol: \"2\" is not known here; write off, v1 or v2 (v.toml, line 14)",
+        ),
+        (
+            upstream,
+            "proxy_tlvs = [\"alpn\"]",
+            "upstream.b.proxy_tlvs: only version 2 of the PROXY protocol has such fields; write proxy_protocol = \"v2\", or take proxy_tlvs away (v.toml, line 14)",
+        ),
+        (
+            upstream,
+            "proxy_protocol = \"v1\"\nproxy_tlvs = []",
+            "upstream.b.proxy_tlvs: only version 2 of the PROXY protocol has such fields; write proxy_protocol = \"v2\", or take proxy_tlvs away (v.toml, line 15)",
+        ),
+        (
+            upstream,
+            "proxy_protocol = \"v2\"\nproxy_tlvs = [\"ssl\", \"sni\", \"ssl\"]",
+            "upstream.b.proxy_tlvs: \"sni\" is not known here; write alpn, authority, unique_id, ssl, crc32c or binding (v.toml, line 15)\n\
+             upstream.b.proxy_tlvs: \"ssl\" is there twice; name each once (v.toml, line 15)",
+        ),
+        (
+            upstream,
+            "starttls = \"speak\"",
+            "upstream.b.starttls: tls://b:1 is encrypted already; write that backend without tls://, or take starttls away (v.toml, line 14)",
+        ),
+        (
+            "[xmpp]\n",
+            "guard = false\nguard_depth = 9\nguard_bytes = \"8KiB\"",
+            "xmpp.guard_bytes: holds for nothing, since the guard is off; write guard = true, or take this away (v.toml, line 14)\n\
+             xmpp.guard_depth: holds for nothing, since the guard is off; write guard = true, or take this away (v.toml, line 13)",
+        ),
+        (
+            "[xmpp]\n",
+            "guard_element_size = 100",
+            "xmpp.guard_element_size: 100 is out of range; write 1KiB to 1MiB (v.toml, line 12)",
+        ),
+        (
+            "[xmpp]\n",
+            "guard_bytes = 100",
+            "xmpp.guard_bytes: 100 is out of range; write 4KiB to 16MiB (v.toml, line 12)",
+        ),
+        (
+            "[xmpp]\n",
+            "guard_elements = 3",
+            "xmpp.guard_elements: 3 is out of range; write 4 to 10000 (v.toml, line 12)",
+        ),
+        (
+            "[xmpp]\n",
+            "guard_depth = 101",
+            "xmpp.guard_depth: 101 is out of range; write 3 to 100 (v.toml, line 12)",
+        ),
+        (
+            "[xmpp]\n",
+            "element_size = 9999",
+            "xmpp.element_size: 9999 is out of range; write 10000 to 1GiB, or 0 (v.toml, line 12)",
+        ),
+        (
+            "[xmpp]\n",
+            "on_drain = \"see-other-host=a b\"",
+            "xmpp.on_drain: \"a b\" is not a host; write HOST or HOST:PORT, an IPv6 address in brackets (v.toml, line 12)",
+        ),
+        (
+            "[timeouts]\n",
+            "authentication = \"31d\"",
+            "timeouts.authentication: 31d is out of range; write 1ms to 30d, or 0 (v.toml, line 12)",
+        ),
+    ] {
+        let told = faults(&format!("{SOUND}{table}{text}\n"));
+        assert_eq!(told, message, "{text}");
+    }
+}
+
+#[test]
+fn one_fault_about_routes_is_told_with_its_key_and_line() {
+    let chat = "[[route]]\nhosts = [\"a.example\", \"*.b.example\"]\nupstream = \"other\"\n";
+    for (text, message) in [
+        (
+            "[[route]]\nupstream = \"other\"\ntls = \"passthrough\"",
+            "route.1: has neither hosts nor protocol, so nothing would reach the upstream of its listeners; add hosts or protocol, or set upstream in the [[listener]] (v.toml, line 18)",
+        ),
+        (
+            "[[route]]\nhosts = [\"a.example\"]",
+            "route.1.upstream: missing; name an upstream: chat or other (v.toml, line 18)",
+        ),
+        (
+            "[[route]]\nhosts = [\"a.example\"]\nupstream = \"othr\"",
+            "route.1.upstream: no upstream is named \"othr\"; did you mean other? (v.toml, line 20)",
+        ),
+        (
+            "[[route]]\nhosts = [\"a_.example/\"]\nupstream = \"other\"",
+            "route.1.hosts: \"a_.example/\" is not a domain; write a domain such as chat.example, or *.chat.example for all names one label below it (v.toml, line 19)",
+        ),
+        (
+            "[[route]]\nhosts = [\"a.example\"]\nlisteners = [\"client\"]\nupstream = \"other\"",
+            "route.1.listeners: no listener is named \"client\"; did you mean clients? (v.toml, line 20)",
+        ),
+        (
+            "[[route]]\nhosts = [\"a.example\"]\nlisteners = [\"web\"]\nupstream = \"other\"",
+            "route.1.listeners: no listener is named \"web\"; known are tls-8443 or clients (v.toml, line 20)",
+        ),
+        (
+            "[[route]]\nprotocol = \"xmpp\"\nupstream = \"other\"",
+            "route.1.protocol: \"xmpp\" is not known here; write xmpp-client or xmpp-server (v.toml, line 19)",
+        ),
+        (
+            "[[route]]\nprotocol = \"xmpp-server\"\nupstream = \"other\"",
+            "route.1.protocol: it holds for no listener that speaks xmpp-server; such are those with scheme xmpp-server, xmpps-server or auto (v.toml, line 19)",
+        ),
+        (
+            "[[route]]\nprotocol = \"xmpp-client\"\nlisteners = [\"tls-8443\"]\nupstream = \"other\"",
+            "route.1.protocol: it holds for no listener that speaks xmpp-client; such are those with scheme xmpp, xmpps or auto (v.toml, line 19)",
+        ),
+    ] {
+        let told = faults(&with_clients(&format!("{text}\n")));
+        assert_eq!(told, message, "{text}");
+    }
+    // Behind a route for a.example and *.b.example.
+    let covered = "route.2: route.1 takes all that this one would; put route.2 before it, or take one of them away (v.toml, line 21)";
+    for text in [
+        "hosts = [\"A.example\"]",
+        "hosts = [\"x.b.example\", \"a.example\"]",
+        "hosts = [\"*.b.example\"]\nprotocol = \"xmpp-client\"",
+        "hosts = [\"a.example\"]\nlisteners = [\"clients\"]\ntls = \"passthrough\"",
+    ] {
+        let text = format!("{chat}[[route]]\nupstream = \"chat\"\n{text}\n");
+        assert_eq!(faults(&with_clients(&text)), covered, "{text}");
+    }
+    for text in [
+        "hosts = [\"b.example\"]",
+        "hosts = [\"x.y.b.example\"]",
+        "hosts = [\"a.example\", \"c.example\"]",
+        "protocol = \"xmpp-client\"",
+    ] {
+        let text = format!("{chat}[[route]]\nupstream = \"chat\"\n{text}\n");
+        assert_eq!(resolve(&with_clients(&text)).routes.len(), 2);
+    }
+}
+
+#[test]
+fn a_route_for_one_listener_leaves_the_others_to_the_next() {
+    let route =
+        |more: &str| format!("[[route]]\nhosts = [\"a.example\"]\nupstream = \"other\"\n{more}\n");
+    let one = route("listeners = [\"clients\"]");
+    let any = route("");
+    let both = route("listeners = [\"tls-8443\", \"clients\"]");
+    assert_eq!(
+        resolve(&with_clients(&format!("{one}{any}"))).routes.len(),
+        2
+    );
+    // Both are all that there are.
+    assert!(
+        faults(&with_clients(&format!("{both}{any}"))).starts_with("route.2: route.1 takes all")
+    );
+}
+
+#[test]
+fn routes_come_out_with_their_names_joined() {
+    let config = resolve(&with_clients(
+        "[[route]]\nhosts = [\"Chat.Example\"]\nprotocol = \"xmpp-client\"\nlisteners = [\"clients\"]\n\
+         upstream = \"other\"\ntls = \"passthrough\"\n",
+    ));
+    let expected = Route {
+        hosts: vec!["chat.example".to_owned()],
+        protocol: Some(Protocol::XmppClient),
+        listeners: vec![ListenerId(1)],
+        upstream: UpstreamId(1),
+        tls: Some(TlsMode::Passthrough),
+    };
+    assert_eq!(config.routes, [expected]);
+    assert_eq!(resolve(&config.to_string()), config);
+}
+
+#[test]
+fn what_a_listener_offers_follows_from_scheme_and_routes() {
+    const CLIENT: &str = "xmpp-client";
+    const SERVER: &str = "xmpp-server";
+    let listeners: String = [
+        "tls",
+        "xmpp",
+        "xmpps",
+        "xmpp-server",
+        "xmpps-server",
+        "auto",
+    ]
+    .iter()
+    .enumerate()
+    .map(|(port, scheme)| {
+        format!(
+            "[[listener]]\nname = \"{scheme}\"\nlisten = \"{scheme}://[::]:{}\"\nupstream = \"chat\"\n",
+            port + 1
+        )
+    })
+    .collect();
+    let alpn = |routes: &str| {
+        let config = resolve(&format!("{SOUND}{listeners}{routes}"));
+        assert_eq!(resolve(&config.to_string()), config);
+        let all = config.listeners.into_iter().skip(1);
+        all.map(|listener| (listener.tls, listener.alpn))
+            .collect::<Vec<_>>()
+    };
+    let without = alpn("");
+    let expected = [
+        (TlsMode::Terminate, vec![]),
+        (TlsMode::Terminate, vec![]),
+        (TlsMode::Terminate, vec![CLIENT.to_owned()]),
+        (TlsMode::Passthrough, vec![]),
+        (TlsMode::Passthrough, vec![SERVER.to_owned()]),
+        (TlsMode::Terminate, vec![CLIENT.to_owned()]),
+    ];
+    assert_eq!(without, expected);
+    for (listeners, both) in [
+        ("", true),
+        ("listeners = [\"auto\"]\n", true),
+        ("listeners = [\"xmpp-server\"]\n", false),
+    ] {
+        let route = "[[route]]\nprotocol = \"xmpp-server\"\nupstream = \"chat\"\n";
+        let offered = alpn(&format!("{route}{listeners}"))[5].1.len();
+        assert_eq!(offered, if both { 2 } else { 1 }, "{listeners}");
+    }
+}
+
+#[test]
+fn only_who_terminates_needs_a_certificate() {
+    let text = SOUND.replace("tls://127.0.0.1:8443", "xmpp-server://127.0.0.1:8443");
+    let text = text.split("[[certificate]]").next().unwrap();
+    assert!(resolve(text).certificates.is_empty());
+    let none = "certificate: there is none; give --cert FILE and --key FILE, --cert-dir DIR, or a [[certificate]] in the file";
+    let terminating = text.replacen("upstream", "tls = \"terminate\"\nupstream", 1);
+    assert_eq!(faults(&terminating), none);
+    let route = "[[route]]\nhosts = [\"a.example\"]\nupstream = \"chat\"\ntls = \"terminate\"\n";
+    assert_eq!(faults(&format!("{text}{route}")), none);
+    let lists = FlagLists {
+        forwards: vec!["xmpps-server://0.0.0.0:5270=chat:5270".to_owned()],
+        ..FlagLists::default()
+    };
+    assert!(flags(lists).unwrap().certificates.is_empty());
+}
+
+#[test]
+fn flags_about_the_proxy_protocol_hold_everywhere() {
+    let balancer: IpNet = "10.0.0.0/8".parse().unwrap();
+    let with = |upstream: &str, version| {
+        let text = SOUND
+            .replacen("[[upstream]]", &format!("[[upstream]]\n{upstream}"), 1)
+            .replacen(
+                "[[listener]]",
+                "[[listener]]\naccept_proxy_protocol = [\"10.0.0.0/8\", \"::1\"]",
+                1,
+            );
+        let mut file = File::parse(&text).unwrap();
+        file.flags = FlagLists {
+            proxy_protocol: version,
+            accept_proxy_protocol: vec![balancer],
+            ..pair(&["xmpp://0.0.0.0:5222=b:1"])
+        };
+        let config = file.resolve_on(MACHINE).unwrap();
+        assert_eq!(resolve(&config.to_string()), config);
+        config
+    };
+    let config = with("", None);
+    assert_eq!(config.listeners[0].accept_proxy_protocol.len(), 2);
+    assert_eq!(config.listeners[1].accept_proxy_protocol, [balancer]);
+    for upstream in config.upstreams {
+        assert_eq!(upstream.proxy_protocol, ProxyProtocol::Off);
+        assert!(upstream.proxy_tlvs.is_empty());
+    }
+    for upstream in with("", Some(ProxyProtocol::V2)).upstreams {
+        assert_eq!(upstream.proxy_protocol, ProxyProtocol::V2);
+        assert_eq!(upstream.proxy_tlvs, defaults::PROXY_TLVS);
+    }
+    // The file's fields wait for the version that has them.
+    let fields = "proxy_protocol = \"v2\"\nproxy_tlvs = [\"binding\"]";
+    for upstream in with(fields, Some(ProxyProtocol::V1)).upstreams {
+        assert_eq!(upstream.proxy_protocol, ProxyProtocol::V1);
+        assert!(upstream.proxy_tlvs.is_empty());
+    }
+    let upstreams = with(fields, None).upstreams;
+    assert_eq!(upstreams[0].proxy_tlvs, [ProxyTlv::Binding]);
+    assert_eq!(upstreams[1].proxy_protocol, ProxyProtocol::Off);
+}
+
+#[test]
+fn what_is_said_about_xmpp_holds() {
+    let none = resolve(SOUND);
+    let expected = Xmpp {
+        guard: Some(XmppGuard {
+            element_size: 8 << 10,
+            bytes: 64 << 10,
+            elements: 32,
+            depth: 8,
+        }),
+        element_size: 0,
+        to_must_match: false,
+        on_drain: OnDrain::Close,
+        probe: true,
+    };
+    assert_eq!(none.xmpp, expected);
+    let config = resolve(&format!(
+        "{SOUND}[xmpp]\nguard = false\nelement_size = \"256KiB\"\nto_must_match = true\n\
+         on_drain = \"see-other-host=b.example:5222\"\nprobe = false\n"
+    ));
+    let expected = Xmpp {
+        guard: None,
+        element_size: 256 << 10,
+        to_must_match: true,
+        on_drain: OnDrain::SeeOtherHost("b.example:5222".to_owned()),
+        probe: false,
+    };
+    assert_eq!(config.xmpp, expected);
+    assert_eq!(resolve(&config.to_string()), config);
 }
 
 #[test]
@@ -495,11 +873,14 @@ fn a_listener_may_have_sockets_of_its_own() {
 #[test]
 fn zero_is_never_or_no_limit() {
     let config = resolve(&format!(
-        "{SOUND}[timeouts]\nhandshake = 0\nconnect = \"0\"\nidle = 0\nhalf_closed = 0\ndrain = 0\n\
+        "{SOUND}[timeouts]\nfirst_byte = 0\nstarttls = 0\nauthentication = 0\nhandshake = 0\nconnect = \"0\"\nidle = 0\nhalf_closed = 0\ndrain = 0\n\
          [sockets]\nuser_timeout = 0\n[limits]\nmax_connections_per_ip = 0\n"
     ));
     let timeouts = config.timeouts;
     for timeout in [
+        timeouts.first_byte,
+        timeouts.starttls,
+        timeouts.authentication,
         timeouts.handshake,
         timeouts.connect,
         timeouts.half_closed,
