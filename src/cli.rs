@@ -173,7 +173,7 @@ pub struct Settings {
     #[arg(long, value_name = "CIDR", env = "VESTIBULE_ACCEPT_PROXY_PROTOCOL", hide_env = true, value_delimiter = ',', value_parser = address::network, help_heading = SERVE)]
     accept_proxy_protocol: Vec<IpNet>,
 
-    /// What the backend sees of an end without close_notify [default: fin]
+    /// How an end without close_notify is passed on [default: fin]
     #[arg(long, value_name = "fin|abort", env = "VESTIBULE_ON_TRUNCATION", hide_env = true, help_heading = SERVE)]
     on_truncation: Option<OnTruncation>,
 

@@ -8,6 +8,7 @@ pub mod handler;
 pub mod metrics;
 pub mod pool;
 pub mod relay;
+pub mod route;
 pub mod sys;
 pub mod tls;
 pub mod upstream;

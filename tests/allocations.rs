@@ -21,7 +21,7 @@ use vestibule::relay::{Limits, Relay};
 use vestibule::tls::certs::{Certificates, Pair};
 use vestibule::tls::handshake::{Handshake, Progress, server_name};
 use vestibule::tls::record::{Opened, RecordLayer};
-use vestibule::tls::terms::{BackTerms, Terms, TicketKey};
+use vestibule::tls::terms::{BackTerms, Terms, TicketKey, Wishes};
 
 struct Counting;
 
@@ -162,7 +162,15 @@ fn allocations(pooled: bool, tls12: bool) -> usize {
     let pair = Pair::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
     let certificates = Arc::new(Certificates::new(vec![pair]).unwrap());
     let tickets = TicketKey::random().unwrap();
-    let terms = Terms::new(certificates, true, false, &[], &tickets).unwrap();
+    let terms = Terms::new(
+        certificates,
+        Wishes {
+            tls12: true,
+            ..Wishes::default()
+        },
+        &tickets,
+    )
+    .unwrap();
     let trust = if tls12 {
         BackTerms::new_tls12
     } else {
@@ -205,7 +213,14 @@ fn allocations(pooled: bool, tls12: bool) -> usize {
         };
         let (stream, _) = front.accept().unwrap();
         let front = socket(stream);
-        let secured = secure(&front, Handshake::server(&terms), Vec::new(), &magazine).await;
+        let secured = secure(
+            &front,
+            Handshake::server(&terms),
+            Vec::new(),
+            &[],
+            &magazine,
+        )
+        .await;
         let secured = secured.map_err(|e| e.to_string()).unwrap();
         let back = socket(TcpStream::connect(back_addr).unwrap());
         let limits = Limits {
@@ -217,7 +232,7 @@ fn allocations(pooled: bool, tls12: bool) -> usize {
             abort_on_truncation: false,
         };
         let front = Endpoint::secured(front, secured.established.records);
-        let cells = Arc::new(ListenerCells::default());
+        let cells = Arc::new(ListenerCells::new(0));
         let relay = Relay::new(
             (front, secured.rest),
             (Endpoint::plain(back), None),

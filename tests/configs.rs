@@ -42,6 +42,13 @@ fn config_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
 }
 
+/// The settings files in `config/`.
+fn files() -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(config_dir()).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+}
+
 fn example() -> String {
     fs::read_to_string(config_dir().join("example.toml")).unwrap()
 }
@@ -85,14 +92,13 @@ fn lines_with_keys(text: &str) -> Vec<(&str, Option<String>)> {
 #[test]
 fn every_file_in_config_resolves() {
     let mut count = 0;
-    for entry in fs::read_dir(config_dir()).unwrap() {
-        let path = entry.unwrap().path();
+    for path in files() {
         if let Err(error) = File::open(&path).resolve_on(MACHINE) {
             panic!("{}:\n{error}", path.display());
         }
         count += 1;
     }
-    assert!(count >= 2, "config/ has {count} files");
+    assert!(count >= 3, "config/ has {count} files");
 }
 
 #[test]
@@ -157,11 +163,25 @@ fn every_line_of_the_example_can_be_changed() {
         .replace("pool_size = \"1MiB\"", "pool_size = \"20MiB\"")
         .replace("= 0", "= 3")
         .replace("1024", "55")
+        .replace("element_size = \"0\"", "element_size = \"10KiB\"")
+        .replace("\"8KiB\"", "\"4KiB\"")
+        .replace("= 32\n", "= 33\n")
+        .replace("= 8\n", "= 9\n")
+        .replace("\"strip\"", "\"keep\"")
+        .replace("\"close\"", "\"system-shutdown\"")
+        .replace("domains = []", "domains = [\"x\"]")
+        .replace(
+            "accept_proxy_protocol = []",
+            "accept_proxy_protocol = [\"::1\"]",
+        )
+        // Not v2, which has one line more.
+        .replace("proxy_protocol = \"off\"", "proxy_protocol = \"v1\"")
         .replace("\"fin\"", "\"abort\"")
         .replace("= \"off\"", "= \"unix:x\"")
         .replace("\"1.2\"", "\"1.3\"")
         .replace("= false", "= true")
         .replace("pool = true", "pool = false")
+        .replace("probe = true", "probe = false")
         .replace("\"64KiB\"", "\"32KiB\"")
         .replace("level = \"info\"", "level = \"warn\"")
         .replace("\"text\"", "\"json\"")
@@ -185,18 +205,25 @@ fn every_line_of_the_example_can_be_changed() {
             "name = \"clients\"",
             "listen = \"xmpps://0.0.0.0:5223\"",
             "upstream = \"chat\"",
+            // Forbids alpn when changed.
+            "tls = \"terminate\"",
             "name = \"chat\"",
             "address = \"127.0.0.1:5222\"",
+            "hosts = [\"team.chat.test\"]",
+            "listeners = []",
+            "upstream = \"chat\"",
             "cert = \"certs/chat.test.cert.pem\"",
             "key = \"certs/chat.test.key.pem\"",
+            // Forbids the other keys of the guard when changed.
+            "guard = true",
         ]
     );
 }
 
 #[test]
 fn effective_settings_resolve_to_themselves() {
-    for entry in fs::read_dir(config_dir()).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+    for path in files() {
+        let text = fs::read_to_string(path).unwrap();
         let config = resolve(&text);
         assert_eq!(resolve(&config.to_string()), config);
     }
@@ -225,6 +252,9 @@ fn effective_settings_of_flags_resolve_to_themselves() {
         "--max-connections-per-ip=7",
         "--tls-min=1.3",
         "--on-truncation=abort",
+        "--proxy-protocol=v2",
+        "--accept-proxy-protocol=10.0.0.0/8,::1",
+        "--accept-proxy-protocol=192.0.2.1",
         "--admin=unix:/run/admin.sock",
         "--log-level=info,vestibule::relay=debug",
         "--log-format=json",
@@ -248,6 +278,9 @@ fn effective_settings_of_flags_resolve_to_themselves() {
         "front_recv_buffer = \"4KiB\"",
         "back_send_buffer = \"5000\"",
         "on_truncation = \"abort\"",
+        "proxy_protocol = \"v2\"",
+        "proxy_tlvs = [\"alpn\", \"authority\", \"unique_id\", \"ssl\"]",
+        "accept_proxy_protocol = [\"10.0.0.0/8\", \"::1/128\", \"192.0.2.1/32\"]",
         "min = \"1.3\"",
         "sni_strict = true",
         "pool = false",
@@ -267,10 +300,12 @@ fn effective_settings_of_flags_resolve_to_themselves() {
 }
 
 /// The flags, in the order in which the help shows them.
-const FLAGS: [&str; 29] = [
+const FLAGS: [&str; 31] = [
     "config",
     "forward",
     "backend-ca",
+    "proxy-protocol",
+    "accept-proxy-protocol",
     "on-truncation",
     "cert",
     "key",
@@ -328,7 +363,7 @@ fn every_flag_has_its_twin_and_a_line_in_the_help() {
         assert_eq!(flags, expected);
     }
     let help = top.render_long_help().to_string();
-    let places: Vec<usize> = FLAGS[..27]
+    let places: Vec<usize> = FLAGS[..29]
         .iter()
         .map(|flag| help.find(&format!("      --{flag}")).unwrap())
         .collect();
@@ -356,8 +391,16 @@ fn wrong_usage_is_told_by_clap_and_exits_2() {
             "error: invalid value '1.1' for '--tls-min <1.2|1.3>': TLS 1.1 is broken and not served; write 1.2 or 1.3",
         ),
         (
-            vec!["--proxy-protocol=off"],
-            "error: unexpected argument '--proxy-protocol' found",
+            vec!["--proxy-protocol=v3"],
+            "error: invalid value 'v3' for '--proxy-protocol <off|v1|v2>': \"v3\" is not known here; write off, v1 or v2",
+        ),
+        (
+            vec!["--accept-proxy-protocol=::1,10.1.0.0/8"],
+            "error: invalid value '10.1.0.0/8' for '--accept-proxy-protocol <CIDR>': 10.1.0.0/8 is an address within a network; write 10.0.0.0/8 for the network, or 10.1.0.0 for the address alone",
+        ),
+        (
+            vec!["--trusted-proxies=::1"],
+            "error: unexpected argument '--trusted-proxies' found",
         ),
         (
             vec!["--config=x", "check"],
@@ -431,11 +474,13 @@ fn a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default() {
         ("VESTIBULE_ADMIN", "unix:b"),
         ("VESTIBULE_FORWARD", "tls://[::]:1=a:1,tls://[::]:1=b:1"),
         ("VESTIBULE_NO_BUFFER_POOL", "1"),
+        ("VESTIBULE_PROXY_PROTOCOL", "v1"),
+        ("VESTIBULE_ACCEPT_PROXY_PROTOCOL", "10.0.0.0/8,::1"),
     ];
     let by_both = effective(
         &path,
         &by_environment,
-        "--sni-strict --idle-timeout=3m --back-recv-buffer=6KiB --on-truncation=abort --admin=off",
+        "--proxy-protocol=off --sni-strict --idle-timeout=3m --back-recv-buffer=6KiB --on-truncation=abort --admin=off",
     );
     let by_environment = effective(&path, &by_environment, "");
     fs::remove_file(&path).unwrap();
@@ -457,6 +502,12 @@ fn a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default() {
         (&by_environment, "address = \"b:1\""),
         (&by_environment, "listen = \"xmpps://0.0.0.0:5223\""),
         (&by_environment, "pool = false"),
+        (&by_environment, "proxy_protocol = \"v1\""),
+        (
+            &by_environment,
+            "accept_proxy_protocol = [\"10.0.0.0/8\", \"::1/128\"]",
+        ),
+        (&by_both, "proxy_protocol = \"off\""),
         (&by_both, "sni_strict = true"),
         (&by_both, "idle = \"3m\""),
         (&by_both, "back_recv_buffer = \"6KiB\""),
@@ -613,6 +664,28 @@ fn check_tells_every_fault_with_what_was_written() {
         )
     );
     assert_eq!(code, Some(2));
+}
+
+#[test]
+fn check_is_content_with_the_xmpp_service() {
+    let (page, told, code) = program(&["check", "--config=config/xmpp.toml"], &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(page.lines().last(), Some("# Settings are fine."), "{page}");
+    for said in [
+        "listen = \"xmpp://0.0.0.0:5222\"",
+        "listen = \"xmpps://0.0.0.0:5223\"",
+        "listen = \"auto://0.0.0.0:443\"",
+        "listen = \"xmpp-server://0.0.0.0:5269\"",
+        "listen = \"xmpps-server://0.0.0.0:5270\"",
+        "alpn = [\"xmpp-client\", \"xmpp-server\"]",
+        "protocol = \"xmpp-server\"",
+        "tls = \"passthrough\"",
+        "proxy_protocol = \"v2\"",
+        "to_must_match = true",
+        "on_drain = \"system-shutdown\"",
+    ] {
+        assert!(page.contains(said), "{said} is missing in\n{page}");
+    }
 }
 
 #[test]

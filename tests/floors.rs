@@ -36,6 +36,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("http_body_util", HTTP_ROOMS),
     ("clap", &["cli.rs"]),
     ("serde", &["config/file.rs"]),
+    ("rxml", &["wire/xmpp/"]),
+    ("proxy_header", &["wire/proxy.rs"]),
 ];
 const HTTP_ROOMS: &[&str] = &["control/", "handler/http/", "endpoint/stream.rs"];
 

@@ -22,7 +22,7 @@ use vestibule::relay::{Limits, Relay};
 use vestibule::tls::certs::{Certificates, Pair};
 use vestibule::tls::handshake::{Handshake, Progress, server_name};
 use vestibule::tls::record::RecordLayer;
-use vestibule::tls::terms::{BackTerms, Terms, TicketKey};
+use vestibule::tls::terms::{BackTerms, Terms, TicketKey, Wishes};
 
 const LIMITS: Limits = Limits {
     read_max: 65_536,
@@ -70,7 +70,15 @@ fn a_reply_that_cannot_be_sent_does_not_make_a_relay_spin() {
     let pair = Pair::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
     let certificates = Arc::new(Certificates::new(vec![pair]).unwrap());
     let tickets = TicketKey::random().unwrap();
-    let terms = Terms::new(certificates, true, false, &[], &tickets).unwrap();
+    let terms = Terms::new(
+        certificates,
+        Wishes {
+            tls12: true,
+            ..Wishes::default()
+        },
+        &tickets,
+    )
+    .unwrap();
     let trust = BackTerms::new(vec![made.cert.der().clone()]).unwrap();
 
     let front = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -91,7 +99,7 @@ fn a_reply_that_cannot_be_sent_does_not_make_a_relay_spin() {
         let magazine = pool.magazine();
         let front = nonblocking(front.accept().unwrap().0);
         let handshake = Handshake::server(&terms);
-        let secured = secure(&front, handshake, Vec::new(), &magazine).await;
+        let secured = secure(&front, handshake, Vec::new(), &[], &magazine).await;
         let secured = secured.map_err(|e| e.to_string()).unwrap();
         let to_back = nonblocking(TcpStream::connect(back_addr).unwrap());
         let backend = back.accept().unwrap().0;
@@ -103,7 +111,7 @@ fn a_reply_that_cannot_be_sent_does_not_make_a_relay_spin() {
             (Endpoint::plain(to_back), None),
             magazine,
             Arc::new(LIMITS),
-            Arc::new(ListenerCells::default()),
+            Arc::new(ListenerCells::new(0)),
         );
         let polls = Rc::new(Cell::new(0_usize));
         let counted = Rc::clone(&polls);

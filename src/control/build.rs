@@ -7,16 +7,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use tokio::net::lookup_host;
 
-use crate::config::{self, Config, ConfigError, Fault, ListenerId, OnTruncation, SocketBuffer};
+use crate::config::{
+    self, BackStarttls, Config, ConfigError, Fault, ListenerId, OnTruncation, ProxyTlv,
+    SocketBuffer,
+};
+use crate::handler::Rules;
 use crate::pool::{PLAIN_MAX, READY_MAX};
 use crate::relay::Limits;
+use crate::route::RouteTable;
 use crate::sys::socket::Options;
 use crate::tls::certs::{CertError, Certificates, Pair, Which};
 use crate::tls::handshake::server_name;
-use crate::tls::terms::{BackTerms, Terms, TicketKey, TrustError, load_trusted};
+use crate::tls::terms::{BackTerms, Terms, TicketKey, TrustError, Wishes, load_trusted};
 use crate::upstream::dial::DialTerms;
-use crate::upstream::{Backend, Target, Upstream};
-use crate::worker::snapshot::{Offer, SessionTerms, Snapshot};
+use crate::upstream::{Backend, Link, Target, Upstream};
+use crate::worker::snapshot::{Offer, Snapshot};
 
 /// Reads and checks everything that `config` names.
 ///
@@ -32,10 +37,10 @@ pub async fn build(
     for upstream in &config.upstreams {
         upstreams.push(Arc::new(self::upstream(upstream, &mut faults).await));
     }
-    let Some(certificates) = certificates.filter(|_| faults.is_empty()) else {
+    if !faults.is_empty() {
         return Err(ConfigError(faults));
-    };
-    let snapshot = snapshot(config, &certificates, &upstreams, tickets)?;
+    }
+    let snapshot = snapshot(config, certificates, &upstreams, tickets)?;
     Ok((snapshot, upstreams))
 }
 
@@ -59,12 +64,11 @@ pub fn rebuild(
     tickets: &TicketKey,
 ) -> Result<Snapshot, ConfigError> {
     let mut faults = Vec::new();
-    match certificates(config, &mut faults) {
-        Some(certificates) if faults.is_empty() => {
-            snapshot(config, &certificates, upstreams, tickets)
-        }
-        _ => Err(ConfigError(faults)),
+    let certificates = certificates(config, &mut faults);
+    if !faults.is_empty() {
+        return Err(ConfigError(faults));
     }
+    snapshot(config, certificates, upstreams, tickets)
 }
 
 fn certificates(config: &Config, faults: &mut Vec<Fault>) -> Option<Arc<Certificates>> {
@@ -94,56 +98,89 @@ fn cert_fault(flag: &str, file: &std::path::Path, error: &CertError) -> Fault {
 
 fn snapshot(
     config: &Config,
-    certificates: &Arc<Certificates>,
+    certificates: Option<Arc<Certificates>>,
     upstreams: &[Arc<Upstream>],
     tickets: &TicketKey,
 ) -> Result<Snapshot, ConfigError> {
-    let tls12 = config.tls.min == config::TlsVersion::V1_2;
+    let upstreams: Arc<[Arc<Upstream>]> = upstreams.into();
     let mut listeners = Vec::new();
     for (at, listener) in config.listeners.iter().enumerate() {
-        let certificates = Arc::clone(certificates);
-        let tls = Terms::new(
-            certificates,
-            tls12,
-            config.tls.sni_strict,
-            &listener.alpn,
-            tickets,
-        )
-        .map_err(|e| Fault::new("tls", e.to_string(), "report this"))?;
-        let upstream = upstreams
-            .get(usize::from(listener.upstream.0))
-            .ok_or_else(|| {
-                Fault::new(
-                    format!("listener.{}.upstream", listener.name),
-                    "is lost",
-                    "report this",
-                )
-            })?;
-        let session = SessionTerms {
-            id: ListenerId(at as u16),
-            name: listener.name.clone(),
-            handshake_timeout: config.timeouts.handshake,
-            upstream: Arc::clone(upstream),
-            upstream_id: listener.upstream,
-            dial: DialTerms {
-                options: socket_options(&listener.back),
-                timeout: config.timeouts.connect,
-            },
-            limits: Arc::new(Limits {
-                read_max: config.buffers.buffer_size,
-                large_records: large_records(config),
-                idle: config.timeouts.idle,
-                half_closed: config.timeouts.half_closed,
-                stall: config.timeouts.stall,
-                abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
-            }),
-        };
+        let id = ListenerId(at as u16);
+        let rules = rules(config, id, listener, &upstreams);
+        let tls = certificates
+            .as_ref()
+            .map(|certificates| terms(config, listener, &rules, certificates, tickets))
+            .transpose()?;
         listeners.push(Offer {
             tls,
-            session: Arc::new(session),
+            rules: Arc::new(rules),
         });
     }
-    Ok(Snapshot { listeners })
+    Ok(Snapshot {
+        listeners,
+        certificates,
+    })
+}
+
+fn rules(
+    config: &Config,
+    id: ListenerId,
+    listener: &config::Listener,
+    upstreams: &Arc<[Arc<Upstream>]>,
+) -> Rules {
+    let timeouts = &config.timeouts;
+    Rules {
+        id,
+        name: listener.name.clone(),
+        scheme: listener.scheme,
+        first_byte: timeouts.first_byte,
+        starttls: timeouts.starttls,
+        handshake: timeouts.handshake,
+        authentication: timeouts.authentication,
+        routes: RouteTable::new(config, id),
+        upstreams: Arc::clone(upstreams),
+        dial: DialTerms {
+            options: socket_options(&listener.back),
+            timeout: timeouts.connect,
+        },
+        limits: Arc::new(Limits {
+            read_max: config.buffers.buffer_size,
+            large_records: large_records(config),
+            idle: timeouts.idle,
+            half_closed: timeouts.half_closed,
+            stall: timeouts.stall,
+            abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
+        }),
+        xmpp: config.xmpp.clone(),
+        accept_proxy_protocol: listener.accept_proxy_protocol.clone(),
+    }
+}
+
+fn terms(
+    config: &Config,
+    listener: &config::Listener,
+    rules: &Rules,
+    certificates: &Arc<Certificates>,
+    tickets: &TicketKey,
+) -> Result<Terms, ConfigError> {
+    // Servers that come with a certificate are looked at by what is trusted of our own backends, too. Where nothing
+    // is, none is verified.
+    let ca = config.upstreams.get(usize::from(listener.upstream.0));
+    let clients = rules.routes.offers_servers().then(|| {
+        let own = ca.iter().flat_map(|upstream| &upstream.ca);
+        let own = own.filter_map(|file| load_trusted(file).ok()).flatten();
+        BackTerms::new(own.collect()).ok()
+    });
+    let mut links = rules.upstreams.iter().map(|upstream| &upstream.link);
+    let wishes = Wishes {
+        tls12: config.tls.min == config::TlsVersion::V1_2,
+        sni_strict: config.tls.sni_strict,
+        alpn: &listener.alpn,
+        clients: clients.flatten(),
+        bindings: links.any(|link| link.tlvs.contains(&ProxyTlv::Binding)),
+    };
+    Terms::new(Arc::clone(certificates), wishes, tickets)
+        .map_err(|e| Fault::new("tls", e.to_string(), "report this").into())
 }
 
 /// TLS records that a large buffer holds.
@@ -169,7 +206,8 @@ async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstr
     let secure = upstream
         .backends
         .iter()
-        .any(|b| matches!(b, config::Backend::Tls { .. }));
+        .any(|b| matches!(b, config::Backend::Tls { .. }))
+        || upstream.starttls == BackStarttls::Speak;
     let terms = if secure {
         back_terms(upstream, faults)
     } else {
@@ -203,7 +241,13 @@ async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstr
         };
         backends.push(Backend::new(name, target));
     }
-    Upstream::new(upstream.name.clone(), backends)
+    let link = Link {
+        proxy: upstream.proxy_protocol,
+        tlvs: upstream.proxy_tlvs.clone(),
+        starttls: upstream.starttls,
+        trust: terms,
+    };
+    Upstream::new(upstream.name.clone(), backends, link)
 }
 
 fn back_terms(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Option<BackTerms> {
@@ -259,7 +303,7 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<String> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs() as i64);
-    let Some(first) = snapshot.listeners.first() else {
+    let Some(certificates) = &snapshot.certificates else {
         return Vec::new();
     };
     let remark = |pair: &Pair| {
@@ -280,11 +324,5 @@ pub fn remarks(snapshot: &Snapshot) -> Vec<String> {
             None
         }
     };
-    first
-        .tls
-        .certificates()
-        .pairs()
-        .iter()
-        .filter_map(remark)
-        .collect()
+    certificates.pairs().iter().filter_map(remark).collect()
 }

@@ -78,8 +78,8 @@ pub fn check(config: &Config, found: Vec<Fault>, told: usize) -> Result<String, 
             }
         }
     }
-    if let Some(offer) = snapshot.listeners.first() {
-        for pair in offer.tls.certificates().pairs() {
+    if let Some(certificates) = &snapshot.certificates {
+        for pair in certificates.pairs() {
             lines.push(format!("  certificate for {}", few(&pair.names)));
         }
     }

@@ -24,7 +24,7 @@ use crate::worker::{self, Parts, WorkerHandle};
 
 use super::admin::Readiness;
 use super::telemetry::{Telemetry, open_access_log};
-use super::{Load, StartError, build, joined, shared};
+use super::{Load, StartError, build, joined, probe, shared};
 
 /// Descriptors kept for other things than connections: listeners, logs, the admin listener and its clients.
 const FILES_RESERVED: u64 = 32;
@@ -97,13 +97,14 @@ impl Instance {
             limit: config.buffers.pool_size,
             large_records: build::large_records(&config),
         });
-        let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let mut cells = Vec::new();
         let mut workers = Vec::new();
         let mut threads = Vec::new();
         for index in 0..config.workers {
             let backends = upstreams.iter().map(|upstream| upstream.backends.len());
-            let own = WorkerCells::new(config.listeners.len(), backends);
+            let domains = snapshot.listeners.iter();
+            let domains = domains.map(|offer| offer.rules.routes.domains().len());
+            let own = WorkerCells::new(domains, backends);
             cells.push(own.clone());
             let (pool, access) = (pool.clone(), access.clone());
             let (handle, thread) = worker::spawn(Parts {
@@ -116,6 +117,7 @@ impl Instance {
             workers.push(handle);
             threads.push(thread);
         }
+        let snapshot = Arc::new(ArcSwap::from_pointee(snapshot));
         let workers = shared(workers);
         let doors = listeners
             .iter()
@@ -208,8 +210,8 @@ impl Instance {
                 for remark in build::remarks(&snapshot) {
                     tracing::warn!("{remark}");
                 }
-                let certificates = snapshot.listeners.first();
-                let certificates = certificates.map_or(0, |l| l.tls.certificates().pairs().len());
+                let certificates = snapshot.certificates.as_ref();
+                let certificates = certificates.map_or(0, |all| all.pairs().len());
                 self.snapshot.store(Arc::new(snapshot));
                 self.reloads.set((good + 1, bad));
                 tracing::info!(certificates, "reloaded");
@@ -226,11 +228,15 @@ impl Instance {
     /// Says which changes need a restart.
     fn refuse_unchangeable(&self, new: &Config) {
         let old = &self.config;
-        let key = |l: &config::Listener| (l.name.clone(), l.addr, l.scheme, l.upstream, l.front);
+        let key = |l: &config::Listener| {
+            let place = (l.name.clone(), l.addr, l.scheme, l.front);
+            (place, l.upstream, l.tls, l.domains.clone())
+        };
         let listeners = |c: &Config| c.listeners.iter().map(key).collect::<Vec<_>>();
         let changed = [
             ("listeners", listeners(old) != listeners(new)),
             ("upstreams", old.upstreams != new.upstreams),
+            ("routes", old.routes != new.routes),
             ("workers", old.workers != new.workers),
             ("buffers", old.buffers != new.buffers),
             ("limits", old.limits != new.limits),
@@ -250,6 +256,7 @@ impl Instance {
         let mut kept = Config {
             certificates: new.certificates,
             tls: new.tls,
+            xmpp: new.xmpp,
             timeouts: config::Timeouts {
                 drain: old.timeouts.drain,
                 ..new.timeouts
@@ -261,6 +268,9 @@ impl Instance {
                 listener.alpn.clone_from(&new.alpn);
                 listener.back = new.back;
                 listener.on_truncation = new.on_truncation;
+                listener
+                    .accept_proxy_protocol
+                    .clone_from(&new.accept_proxy_protocol);
             }
         }
         kept
@@ -282,6 +292,18 @@ impl Instance {
             cut += joined(thread).await.unwrap_or(0);
         }
         cut
+    }
+
+    /// Asks XMPP backends what they offer, and says what is odd about it.
+    pub(super) async fn probe(&self) {
+        let snapshot = self.snapshot.load_full();
+        let pairs = snapshot.certificates.as_ref().map(|all| all.pairs());
+        let names = pairs
+            .into_iter()
+            .flatten()
+            .flat_map(|pair| pair.names.clone());
+        let names: Vec<String> = names.collect();
+        probe::probe(&self.config, &names, &self.upstreams, &self.pool).await;
     }
 
     /// Never ends: keeps the addresses of backends true. A name that fails to resolve keeps its last good ones.

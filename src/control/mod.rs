@@ -14,6 +14,7 @@ pub mod demo;
 pub mod healthcheck;
 mod instance;
 mod page;
+mod probe;
 pub mod telemetry;
 
 use std::io;
@@ -111,6 +112,10 @@ pub async fn serve(
     let _resolving = AbortOnDrop(tokio::task::spawn_local(async move {
         resolving.keep_resolving().await
     }));
+    let probing = Rc::clone(&instance);
+    let _probing = AbortOnDrop(tokio::task::spawn_local(
+        async move { probing.probe().await },
+    ));
     let watching = Rc::clone(&instance);
     let _watching = AbortOnDrop(tokio::task::spawn_local(async move {
         watching.telemetry.watch().await

@@ -1,7 +1,9 @@
 //! What the admin listener shows: the cells of all threads, summed.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::config::Scheme;
 use crate::metrics::cells::{ListenerCells, Words, WorkerCells};
 use crate::metrics::names as n;
 use crate::metrics::render::Exposition;
@@ -119,6 +121,14 @@ impl Instance {
             page.family(&n::SESSIONS_ENDED_TOTAL)
                 .sample(&[label, ("outcome", outcome)], count);
         }
+        if self
+            .config
+            .listeners
+            .get(at)
+            .is_some_and(|l| l.scheme != Scheme::Tls)
+        {
+            self.streams(page, label, at, &cells);
+        }
         page.family(&n::BYTES_TOTAL)
             .sample(&[label, ("direction", "up")], sum(|c| c.up_bytes.get()))
             .sample(&[label, ("direction", "down")], sum(|c| c.down_bytes.get()));
@@ -133,13 +143,48 @@ impl Instance {
             );
     }
 
+    /// XMPP streams of one listener, by domain.
+    fn streams(
+        &self,
+        page: &mut Exposition,
+        label: (&str, &str),
+        at: usize,
+        cells: &[&ListenerCells],
+    ) {
+        let snapshot = self.snapshot.load();
+        let domains = snapshot.listeners.get(at).map(|l| l.rules.routes.domains());
+        let domain = |index: usize| {
+            let known = domains.and_then(|domains| domains.get(index));
+            ("domain", known.map_or("other", String::as_str))
+        };
+        let mut now = BTreeMap::new();
+        let mut past = BTreeMap::new();
+        for cells in cells {
+            for (index, phase, count) in cells.streams.present() {
+                *now.entry((index, phase)).or_insert(0) += count;
+            }
+            for (index, phase, reason, count) in cells.streams.past() {
+                *past.entry((index, phase, reason)).or_insert(0) += count;
+            }
+        }
+        for ((index, phase), count) in now {
+            page.family(&n::XMPP_STREAMS)
+                .sample(&[label, domain(index), ("phase", phase)], count);
+        }
+        for ((index, phase, reason), count) in past {
+            let labels = [label, domain(index), ("phase", phase), ("reason", reason)];
+            page.family(&n::XMPP_STREAMS_ENDED_TOTAL)
+                .sample(&labels, count);
+        }
+    }
+
     fn certificates(&self, page: &mut Exposition) {
         let snapshot = self.snapshot.load();
-        let Some(first) = snapshot.listeners.first() else {
+        let Some(certificates) = &snapshot.certificates else {
             return;
         };
         let mut seen = std::collections::HashSet::new();
-        for pair in first.tls.certificates().pairs() {
+        for pair in certificates.pairs() {
             let name = pair.names.first().map_or("", String::as_str);
             if seen.insert(name) {
                 page.family(&n::CERTIFICATE_EXPIRY_SECONDS)

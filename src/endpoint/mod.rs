@@ -3,6 +3,7 @@
 //! An endpoint splits into [`Inbound`] and [`Outbound`], two plain borrows used by one task. No buffer
 //! belongs to it: bytes are read into a lease and written from one.
 
+pub mod dialogue;
 pub mod secure;
 mod socket;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::pool::{Lease, Magazine};
+use crate::pool::Magazine;
 use crate::sys;
 use crate::tls::TlsError;
 use crate::tls::handshake::{Established, Handshake, Progress};
@@ -50,7 +50,7 @@ pub struct Secured {
     pub rest: Rest,
 }
 
-/// Runs `handshake` on `socket`. `output` is what it wants to send first. On an error its alert has been sent, if
+/// Runs `handshake` on `socket`. `output` is what it wants to send first, `early` what has been read already. On an error its alert has been sent, if
 /// the socket took it; [`linger`] then lets it arrive. A buffer is leased for the moment of each read only, so that
 /// a peer that dawdles holds none. There is no deadline here: the caller has one for the whole.
 ///
@@ -60,23 +60,27 @@ pub async fn secure(
     socket: &Socket,
     mut handshake: Handshake,
     mut output: Vec<u8>,
+    early: &[u8],
     pool: &Magazine,
 ) -> Result<Secured, SecureError> {
-    let mut silent = true;
+    let mut silent = early.is_empty();
+    let mut early = (!early.is_empty()).then_some(early);
     loop {
         write_all(socket, &output).await?;
         output.clear();
-        let (lease, step) = read_step(socket, &mut handshake, &mut output, pool).await?;
+        let (step, rest) = match early.take() {
+            Some(early) => {
+                let step = handshake.step(early, &mut output);
+                let rest = behind(&step, early);
+                (Some(step), rest)
+            }
+            None => read_step(socket, &mut handshake, &mut output, pool).await?,
+        };
         match step {
             None => return Err(SecureError::Closed { silent }),
             Some(Ok(Progress::NeedMore)) => silent = false,
-            Some(Ok(Progress::Done { consumed })) => {
+            Some(Ok(Progress::Done { .. })) => {
                 write_all(socket, &output).await?;
-                let rest = lease.and_then(|mut lease| {
-                    lease.take(consumed);
-                    let unread = &*lease.unread_mut();
-                    (!unread.is_empty()).then(|| unread.into())
-                });
                 return Ok(Secured {
                     established: handshake.finish()?,
                     rest,
@@ -91,14 +95,23 @@ pub async fn secure(
     }
 }
 
-/// Reads once and lets the handshake work on it. The lease comes back only if bytes may be left in it.
-/// `None`: the peer has closed.
+/// What lies in `input` behind the end of the handshake, if it ended there.
+fn behind(step: &Result<Progress, TlsError>, input: &[u8]) -> Rest {
+    match step {
+        Ok(Progress::Done { consumed }) if *consumed < input.len() => {
+            Some(input[*consumed..].into())
+        }
+        _ => None,
+    }
+}
+
+/// Reads once and lets the handshake work on it. `None`: the peer has closed.
 async fn read_step(
     socket: &Socket,
     handshake: &mut Handshake,
     output: &mut Vec<u8>,
     pool: &Magazine,
-) -> io::Result<(Option<Lease>, Option<Result<Progress, TlsError>>)> {
+) -> io::Result<(Option<Result<Progress, TlsError>>, Rest)> {
     let mut wait = None;
     poll_fn(|cx| {
         loop {
@@ -110,9 +123,10 @@ async fn read_step(
                 Some(n) => n,
             };
             lease.filled_by(n);
-            let step = handshake.step(lease.unread_mut(), output);
-            let done = matches!(step, Ok(Progress::Done { .. }));
-            return Poll::Ready(Ok((done.then_some(lease), Some(step))));
+            let input = lease.unread_mut();
+            let step = handshake.step(input, output);
+            let rest = behind(&step, input);
+            return Poll::Ready(Ok((Some(step), rest)));
         }
     })
     .await

@@ -5,7 +5,7 @@
 //! the readiness at once. The next attempt then waits for an event and does not cost an EAGAIN.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
@@ -40,6 +40,14 @@ impl Socket {
     /// When the event loop cannot take it.
     pub fn tcp(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self::Tcp(TcpStream::from_std(fd.into())?))
+    }
+
+    /// The address that the peer has connected to, where there is one.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
     }
 
     /// Waits until there is something to read, or the end.

@@ -1,109 +1,66 @@
-//! Any protocol: choose a backend, and relay bytes.
-//!
-//! A [`Conversation`] has three parts of life, so that the long one is small: [`Conversation::open`] and
-//! [`Conversation::close`] are futures with large states that the caller boxes for their moment; in
-//! between it is a future itself, no larger than its relay.
+//! Bytes of any protocol: out of TLS, or with TLS still on them.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use crate::config::{Scheme, UpstreamId};
+use crate::endpoint::secure::linger;
+use crate::endpoint::{Endpoint, Socket};
+use crate::upstream::dial::DialError;
 
-use crate::endpoint::Endpoint;
-use crate::endpoint::secure::{Rest, abort, linger};
-use crate::metrics::cells::{ListenerCells, WorkerCells};
-use crate::pool::Magazine;
-use crate::relay::{End, Limits, Moved, Outcome, Relay};
-use crate::upstream::dial::{DialError, DialTerms, dial};
-use crate::upstream::{Pick, Upstream};
+use super::conversation::Conversation;
+use super::front::Shaken;
+use super::{Guest, Phase, Refusal, Told};
 
-/// What a conversation needs of its listener.
-pub struct Terms<'a> {
-    /// Where it goes.
-    pub upstream: &'a Arc<Upstream>,
-    /// How to connect there.
-    pub dial: &'a DialTerms,
-    /// Bounds of the relay.
-    pub limits: &'a Arc<Limits>,
-    /// Counters of the listener on this worker.
-    pub cells: &'a Arc<ListenerCells>,
-    /// Counters of this worker.
-    pub worker: &'a WorkerCells,
-    /// Index of the upstream in them.
-    pub upstream_index: usize,
+/// Joins a client whose TLS ended here with a backend.
+///
+/// # Errors
+/// No backend takes it; the client has been sent the end, and no close_notify: nothing that it could take for the
+/// backend's own end.
+pub(super) async fn open(shaken: Shaken, guest: &Guest<'_>) -> Result<Conversation, Refusal> {
+    let facts = &shaken.facts;
+    let choice = guest.rules.routes.choose(facts.sni.as_deref(), None);
+    let choice = choice.ok_or(Refusal::NO_BACKEND)?;
+    let told = facts.told(None);
+    match guest.dial(choice.upstream, told, &[]).await {
+        Ok(dialed) => Ok(Conversation::join(
+            (shaken.endpoint, shaken.rest),
+            dialed,
+            guest,
+        )),
+        Err(error) => Err(refused(shaken.endpoint.socket(), &error, guest).await),
+    }
 }
 
-/// Client and backend, joined.
-pub struct Conversation {
-    relay: Relay,
-    /// The backend's count of connections.
-    pick: Pick,
-    cells: Arc<ListenerCells>,
-}
-
-impl Conversation {
-    /// Connects `front` to a backend. `rest` was read from the front behind the handshake.
-    ///
-    /// # Errors
-    /// When no backend takes it; the client has then been sent the end, and no close_notify: nothing
-    /// that it could take for the backend's own end.
-    pub async fn open(
-        front: Endpoint,
-        rest: Rest,
-        terms: Terms<'_>,
-        pool: &Magazine,
-    ) -> Result<Self, DialError> {
-        let cells = terms.worker.upstreams.get(terms.upstream_index);
-        let cells = cells.map_or(&[][..], |cells| &cells[..]);
-        let dialed = match dial(terms.upstream, terms.dial, pool, cells).await {
-            Ok(dialed) => dialed,
-            Err(error) => {
-                linger(front.socket()).await;
-                return Err(error);
-            }
-        };
-        let relay = Relay::new(
-            (front, rest),
-            (dialed.endpoint, dialed.rest),
-            pool.clone(),
-            Arc::clone(terms.limits),
-            Arc::clone(terms.cells),
-        );
-        Ok(Self {
-            relay,
-            pick: dialed.pick,
-            cells: Arc::clone(terms.cells),
-        })
+/// Joins a client whose TLS we leave alone with a backend, which gets `early` first.
+///
+/// # Errors
+/// No backend takes it.
+pub(super) async fn pass(
+    socket: Socket,
+    early: &[u8],
+    host: Option<&str>,
+    upstream: UpstreamId,
+    guest: &Guest<'_>,
+) -> Result<Conversation, Refusal> {
+    if guest.rules.scheme != Scheme::Tls {
+        let routes = &guest.rules.routes;
+        guest.ledger.enter(Phase::Passed);
+        guest.ledger.names(routes.domain(host), host.unwrap_or("-"));
     }
-
-    /// Which backend has it, and the payload bytes that have moved so far.
-    pub fn seen(&self) -> (usize, Moved) {
-        (self.pick.index(), self.relay.moved())
-    }
-
-    /// Ends both connections in the way that `outcome` asks for, and says how it ended.
-    pub async fn close(self, outcome: Outcome) -> End {
-        let (received, sent) = self.relay.key_updates();
-        self.cells.updates_received.add(received.into());
-        self.cells.updates_sent.add(sent.into());
-        let (front, back) = self.relay.into_endpoints();
-        if outcome.abort_back {
-            drop(front);
-            abort(back.into_socket()).await;
-        } else {
-            drop(back);
-            if !outcome.front_ended {
-                linger(front.socket()).await;
-            }
+    let told = Told {
+        authority: host,
+        ..Told::default()
+    };
+    match guest.dial(upstream, told, early).await {
+        Ok(dialed) => {
+            let front = (Endpoint::plain(socket), None);
+            Ok(Conversation::join(front, dialed, guest))
         }
-        outcome.end
+        Err(error) => Err(refused(&socket, &error, guest).await),
     }
 }
 
-impl Future for Conversation {
-    type Output = Outcome;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        Pin::new(&mut self.relay).poll(cx)
-    }
+async fn refused(socket: &Socket, error: &DialError, guest: &Guest<'_>) -> Refusal {
+    let (id, client, listener) = (guest.id, guest.source, &guest.rules.name);
+    tracing::debug!(id, %client, %listener, "session ended: no backend: {error}");
+    linger(socket).await;
+    Refusal::NO_BACKEND
 }

@@ -32,6 +32,8 @@ pub struct AccessEntry<'a> {
     pub listener: &'a str,
     /// The client's address.
     pub client: SocketAddr,
+    /// Domain that an XMPP stream is for. Chosen by a stranger.
+    pub domain: Option<&'a str>,
     /// Server name that the client asked for. Chosen by a stranger.
     pub sni: Option<&'a str>,
     /// Protocol agreed on by ALPN.
@@ -81,6 +83,7 @@ impl AccessEntry<'_> {
         line.plain("id", self.id, false);
         line.text("listener", Some(self.listener.as_bytes()));
         line.plain("client", self.client, true);
+        line.text("domain", self.domain.map(str::as_bytes));
         line.text("sni", self.sni.map(str::as_bytes));
         line.text("alpn", self.alpn);
         line.text("tls", self.tls.map(str::as_bytes));
@@ -304,10 +307,11 @@ mod tests {
             id: 17,
             listener: "xmpps-5223",
             client: "[2001:db8::1]:50000".parse().unwrap(),
+            domain: Some("chat.example"),
             sni: Some("chat.example"),
             alpn: Some(b"xmpp-client"),
             tls: Some("1.3"),
-            suite: Some("TLS13_AES_128_GCM_SHA256"),
+            suite: Some("TLS_AES_128_GCM_SHA256"),
             resumed: true,
             upstream: Some("prosody"),
             backend: Some("127.0.0.1:5222"),
@@ -329,7 +333,7 @@ mod tests {
         assert_eq!(
             written(&entry(), Form::Text),
             "time=2025-11-30T20:26:27.042Z id=17 listener=xmpps-5223 client=[2001:db8::1]:50000 \
-             sni=chat.example alpn=xmpp-client tls=1.3 suite=TLS13_AES_128_GCM_SHA256 resumed=true \
+             domain=chat.example sni=chat.example alpn=xmpp-client tls=1.3 suite=TLS_AES_128_GCM_SHA256 resumed=true \
              upstream=prosody backend=127.0.0.1:5222 duration_ms=61234 bytes_up=1024 bytes_down=65536 \
              outcome=closed\n"
         );
@@ -338,6 +342,7 @@ mod tests {
     #[test]
     fn a_json_line_is_one_object() {
         let bare = AccessEntry {
+            domain: None,
             sni: None,
             alpn: None,
             backend: None,
@@ -346,8 +351,8 @@ mod tests {
         assert_eq!(
             written(&bare, Form::Json),
             "{\"time\":\"2025-11-30T20:26:27.042Z\",\"id\":17,\"listener\":\"xmpps-5223\",\
-             \"client\":\"[2001:db8::1]:50000\",\"sni\":null,\"alpn\":null,\"tls\":\"1.3\",\
-             \"suite\":\"TLS13_AES_128_GCM_SHA256\",\"resumed\":true,\"upstream\":\"prosody\",\
+             \"client\":\"[2001:db8::1]:50000\",\"domain\":null,\"sni\":null,\"alpn\":null,\"tls\":\"1.3\",\
+             \"suite\":\"TLS_AES_128_GCM_SHA256\",\"resumed\":true,\"upstream\":\"prosody\",\
              \"backend\":null,\"duration_ms\":61234,\"bytes_up\":1024,\"bytes_down\":65536,\
              \"outcome\":\"closed\"}\n"
         );

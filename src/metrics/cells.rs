@@ -1,9 +1,9 @@
 //! The cells: who counts what, one set per worker.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::Counter;
 use super::names;
+use super::{Counter, Gauge};
 
 /// One counter for each word of a fixed list.
 #[derive(Debug)]
@@ -63,11 +63,15 @@ pub struct ListenerCells {
     pub updates_received: Counter,
     /// Key updates sent to clients.
     pub updates_sent: Counter,
+    /// XMPP streams.
+    pub streams: StreamCells,
 }
 
-impl Default for ListenerCells {
-    fn default() -> Self {
+impl ListenerCells {
+    /// For a listener with this many domains that are metric labels.
+    pub fn new(domains: usize) -> Self {
         Self {
+            streams: StreamCells::new(domains),
             tls12_full: Counter::default(),
             tls12_resumed: Counter::default(),
             tls13_full: Counter::default(),
@@ -80,6 +84,93 @@ impl Default for ListenerCells {
             updates_received: Counter::default(),
             updates_sent: Counter::default(),
         }
+    }
+}
+
+/// Where an XMPP stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamPhase {
+    /// In the clear, before STARTTLS.
+    Opening,
+    /// From the start of TLS on.
+    Handshake,
+    /// Within TLS, until SASL success.
+    Authentication,
+    /// From then on.
+    Established,
+    /// Its TLS is left alone.
+    Passed,
+}
+
+/// What one worker counts of one listener's XMPP streams. Domains are told by index; one behind the last stands for all
+/// others.
+#[derive(Debug)]
+pub struct StreamCells {
+    domains: usize,
+    /// By domain, then by phase.
+    now: Box<[Gauge]>,
+    /// By domain, then by phase, then by reason. Made when the first stream ends.
+    ended: OnceLock<Box<[Counter]>>,
+}
+
+impl StreamCells {
+    fn new(domains: usize) -> Self {
+        let cells = (domains + 1) * names::PHASES.len();
+        Self {
+            domains,
+            now: (0..cells).map(|_| Gauge::default()).collect(),
+            ended: OnceLock::new(),
+        }
+    }
+
+    /// The index of a domain that is no label.
+    pub fn other(&self) -> u16 {
+        self.domains as u16
+    }
+
+    fn at(&self, domain: u16, phase: StreamPhase) -> usize {
+        usize::from(domain).min(self.domains) * names::PHASES.len() + phase as usize
+    }
+
+    /// So many more streams are there now.
+    pub fn now(&self, domain: u16, phase: StreamPhase, more: i64) {
+        if let Some(gauge) = self.now.get(self.at(domain, phase)) {
+            gauge.add(more);
+        }
+    }
+
+    /// A stream has ended.
+    pub fn ended(&self, domain: u16, phase: StreamPhase, reason: &str) {
+        let reasons = names::STREAM_REASONS;
+        let ended = self.ended.get_or_init(|| {
+            let cells = self.now.len() * reasons.len();
+            (0..cells).map(|_| Counter::default()).collect()
+        });
+        let word = reasons.iter().position(|known| *known == reason);
+        let word = word.unwrap_or(reasons.len() - 1);
+        if let Some(counter) = ended.get(self.at(domain, phase) * reasons.len() + word) {
+            counter.add(1);
+        }
+    }
+
+    /// Streams now: domain, phase, how many.
+    pub fn present(&self) -> impl Iterator<Item = (usize, &'static str, i64)> + '_ {
+        let phases = names::PHASES;
+        let cells = self.now.iter().enumerate();
+        cells.map(move |(at, gauge)| (at / phases.len(), phases[at % phases.len()], gauge.get()))
+    }
+
+    /// Streams that have ended: domain, phase, reason, how many; where there were any.
+    pub fn past(&self) -> impl Iterator<Item = (usize, &'static str, &'static str, u64)> + '_ {
+        let (phases, reasons) = (names::PHASES, names::STREAM_REASONS);
+        let ended = self.ended.get().map_or(&[][..], |ended| &ended[..]);
+        let cells = ended.iter().enumerate();
+        let cells = cells.map(move |(at, counter)| {
+            let (place, reason) = (at / reasons.len(), reasons[at % reasons.len()]);
+            let (domain, phase) = (place / phases.len(), phases[place % phases.len()]);
+            (domain, phase, reason, counter.get())
+        });
+        cells.filter(|(.., count)| *count > 0)
     }
 }
 
@@ -108,10 +199,15 @@ pub struct WorkerCells {
 }
 
 impl WorkerCells {
-    /// Cells for this many listeners, and this many backends in each upstream.
-    pub fn new(listeners: usize, upstreams: impl Iterator<Item = usize>) -> Self {
+    /// Cells for listeners with this many domains each, and upstreams with this many backends each.
+    pub fn new(
+        listeners: impl Iterator<Item = usize>,
+        upstreams: impl Iterator<Item = usize>,
+    ) -> Self {
         Self {
-            listeners: (0..listeners).map(|_| Arc::default()).collect(),
+            listeners: listeners
+                .map(|domains| Arc::new(ListenerCells::new(domains)))
+                .collect(),
             upstreams: upstreams
                 .map(|backends| (0..backends).map(|_| BackendCells::default()).collect())
                 .collect(),

@@ -95,6 +95,12 @@ metrics! {
     CERTIFICATE_EXPIRY_SECONDS: Gauge "vestibule_certificate_expiry_seconds" ["name"]
         "When a certificate expires, in seconds since the Unix epoch.";
 
+    // XMPP streams.
+    XMPP_STREAMS: Gauge "vestibule_xmpp_streams" ["listener", "domain", "phase"]
+        "XMPP streams now, by phase: opening, handshake, authentication, established, passed.";
+    XMPP_STREAMS_ENDED_TOTAL: Counter "vestibule_xmpp_streams_ended_total" ["listener", "domain", "phase", "reason"]
+        "XMPP streams that ended, by the phase they were in and the reason; only combinations that occurred.";
+
     // Backends.
     DIALS_TOTAL: Counter "vestibule_dials_total" ["upstream", "backend", "outcome"]
         "Attempts to connect to a backend.";
@@ -174,6 +180,7 @@ pub const OUTCOMES: &[&str] = &[
     "backend_tls_error",
     "backend_truncated",
     "client_gone",
+    "authentication_timeout",
     "client_tls_error",
     "closed",
     "drained",
@@ -181,9 +188,63 @@ pub const OUTCOMES: &[&str] = &[
     "handshake_failed",
     "idle_timeout",
     "no_backend",
+    "opening_failed",
     "panicked",
+    "refused",
     "stalled",
     "truncated",
+    "other",
+];
+
+/// Values of the label `phase` of XMPP streams, in their order.
+pub const PHASES: &[&str] = &[
+    "opening",
+    "handshake",
+    "authentication",
+    "established",
+    "passed",
+];
+
+/// Values of the label `reason` of XMPP streams that ended: how a session ended, why its handshake failed, or the
+/// condition of the stream error that we sent (RFC 6120 section 4.9.3).
+pub const STREAM_REASONS: &[&str] = &[
+    "authentication_timeout",
+    "backend_gone",
+    "backend_tls_error",
+    "backend_truncated",
+    "client_gone",
+    "client_tls_error",
+    "closed",
+    "drained",
+    "first_byte_timeout",
+    "half_closed_timeout",
+    "handshake_failed",
+    "http",
+    "idle_timeout",
+    "injection",
+    "no_backend",
+    "no_certificate",
+    "panicked",
+    "silent",
+    "stalled",
+    "timeout",
+    "truncated",
+    "bad-format",
+    "bad-namespace-prefix",
+    "connection-timeout",
+    "host-unknown",
+    "improper-addressing",
+    "internal-server-error",
+    "invalid-namespace",
+    "invalid-xml",
+    "not-authorized",
+    "not-well-formed",
+    "policy-violation",
+    "remote-connection-failed",
+    "resource-constraint",
+    "restricted-xml",
+    "unsupported-encoding",
+    "unsupported-version",
     "other",
 ];
 

@@ -8,7 +8,7 @@
 //! A half moves bytes from its source to its sink and owns at most one lease, and that only while bytes are in
 //! flight: bytes the sink has not taken, or the first part of a record. It reads only
 //! when its buffer has nothing left to write and the sink takes bytes, so that back pressure is TCP's own. It never
-//! looks at payload.
+//! changes payload, and only lets an XMPP stream's watcher look at it.
 
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -22,8 +22,10 @@ use crate::tls::TlsError;
 use crate::tls::alert::{Alert, Level};
 use crate::tls::keys::Cipher;
 use crate::tls::record::{Opened, Opener, Sealer};
+use crate::wire::xmpp::Condition;
 
 use super::Limits;
+use super::stream::Stream;
 
 /// Most bytes of a record's first part that are kept outside the pool while others wait for its buffers.
 const ASIDE_MAX: usize = 1024;
@@ -58,6 +60,19 @@ pub(super) enum Ended {
     SinkGone(io::Error),
     /// Nothing more can be sealed for the sink.
     SinkTls(TlsError),
+    /// What the source sent is against the rules of the stream; it was not forwarded.
+    Refused(Condition),
+    /// We end it, the source has not.
+    Dismissed,
+}
+
+/// What the sink is told before we end a direction ourselves.
+#[derive(Debug)]
+pub(super) enum Farewell {
+    /// Nothing but close_notify.
+    Plain,
+    /// This, once the stream is between two stanzas.
+    Words(Box<str>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +86,46 @@ enum Phase {
 /// A message of our own to the sink, sealed: an alert or a key update. Rare, so it has its own little allocation
 /// instead of a lease: it must get through when the pool is at its bound.
 struct Note {
-    bytes: [u8; 48],
+    bytes: Box<[u8]>,
     range: Range<usize>,
     /// The last thing this direction sends.
     fatal: bool,
 }
 
-/// What both directions use.
+/// Room for a message of TLS itself.
+const NOTE_LEN: usize = 48;
+
+/// What a direction uses.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub(super) pool: &'a Magazine,
     pub(super) limits: &'a Limits,
+    /// Counts payload.
+    pub(super) meter: &'a Counter,
+}
+
+/// Who looks at the payload as it passes.
+pub(super) enum Watcher<'a> {
+    /// Nobody.
+    Nobody,
+    /// At what an XMPP client sends.
+    OfClient(&'a mut Stream),
+    /// At what its server sends.
+    OfServer(&'a mut Stream),
+}
+
+impl Watcher<'_> {
+    #[inline]
+    fn look(&mut self, payload: &[u8]) -> Result<(), Condition> {
+        match self {
+            Self::Nobody => Ok(()),
+            Self::OfClient(stream) => stream.sent(payload),
+            Self::OfServer(stream) => {
+                stream.answered(payload);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// One direction. See the module.
@@ -95,6 +139,7 @@ pub(super) struct Half {
     /// A place in the queue for a lease.
     wait: Option<Wait>,
     note: Option<Box<Note>>,
+    farewell: Option<Box<Farewell>>,
     ended: Option<Box<Ended>>,
     /// Bytes read from the source, with what TLS adds.
     received: u64,
@@ -120,6 +165,7 @@ impl Half {
             aside: rest,
             wait: None,
             note: None,
+            farewell: None,
             ended: None,
             received: 0,
             moved: 0,
@@ -129,6 +175,11 @@ impl Half {
             notified: false,
             reset_truncated,
         }
+    }
+
+    /// Payload bytes that have passed before this half began.
+    pub(super) fn begin_at(&mut self, payload: u64) {
+        self.payload = payload;
     }
 
     /// Bytes read from the source and written to the sink, with what TLS adds.
@@ -161,7 +212,10 @@ impl Half {
 
     /// Whether it has ended in another way than it should.
     pub(super) fn ended_badly(&self) -> bool {
-        !matches!(self.ended.as_deref(), None | Some(Ended::Clean))
+        !matches!(
+            self.ended.as_deref(),
+            None | Some(Ended::Clean | Ended::Dismissed)
+        )
     }
 
     /// Whether it is over because its source is dead, which then is no sink for the other direction either.
@@ -175,6 +229,34 @@ impl Half {
             self.ended.as_deref(),
             Some(Ended::SourceTls(_) | Ended::SinkTls(_))
         )
+    }
+
+    /// What the stream error is to say, if what the source sent was refused.
+    pub(super) fn refused(&self) -> Option<Condition> {
+        match self.ended.as_deref() {
+            Some(Ended::Refused(condition)) => Some(*condition),
+            _ => None,
+        }
+    }
+
+    /// Reads no more from the source; what was read is still written.
+    pub(super) fn dismiss(&mut self) {
+        if self.phase == Phase::Flowing {
+            self.end(Ended::Dismissed);
+        }
+    }
+
+    /// Ends what the sink gets with `farewell`, as soon as it may stand there. `Words` may be replaced by `Plain` while
+    /// they wait.
+    pub(super) fn take_leave(&mut self, farewell: Farewell) {
+        if self.phase != Phase::Done {
+            self.farewell = Some(Box::new(farewell));
+        }
+    }
+
+    /// Whether words of ours still wait to be said.
+    pub(super) fn taking_leave(&self) -> bool {
+        matches!(self.farewell.as_deref(), Some(Farewell::Words(_)))
     }
 
     /// Whether this direction is over.
@@ -217,15 +299,15 @@ impl Half {
         source: Inbound<'_>,
         sink: Outbound<'_>,
         controls: (&mut Control, &mut Control),
+        watcher: Watcher<'_>,
         shared: Shared<'_>,
-        meter: &Counter,
     ) -> Poll<()> {
         if self.phase == Phase::Done {
             return Poll::Ready(());
         }
         let before = self.payload;
-        let result = self.run(cx, source, sink, controls, shared);
-        meter.add(self.payload - before);
+        let result = self.run(cx, source, sink, controls, watcher, shared);
+        shared.meter.add(self.payload - before);
         match result {
             Poll::Pending => Poll::Pending,
             Poll::Ready(result) => {
@@ -238,6 +320,7 @@ impl Half {
                 self.aside = None;
                 self.wait = None;
                 self.note = None;
+                self.farewell = None;
                 Poll::Ready(())
             }
         }
@@ -250,7 +333,8 @@ impl Half {
         mut source: Inbound<'_>,
         mut sink: Outbound<'_>,
         (heard, tell): (&mut Control, &mut Control),
-        Shared { pool, limits }: Shared<'_>,
+        mut watcher: Watcher<'_>,
+        Shared { pool, limits, .. }: Shared<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
             // 1. What was begun is finished first: a record must not be cut by another.
@@ -276,7 +360,12 @@ impl Half {
                 self.note = self.next_note(sealer, tell).map(Box::new);
                 continue;
             }
-            // 3. Records that are there already.
+            // 3. Our own end of it, where it may stand.
+            if self.farewell.is_some() && self.may_leave(&watcher) {
+                self.leave(sink.sealer.as_deref_mut());
+                continue;
+            }
+            // 4. Records that are there already.
             if self.unseen && self.phase == Phase::Flowing {
                 ready!(self.poll_room(cx, pool));
                 self.unseen = false;
@@ -287,7 +376,7 @@ impl Half {
                 && !lease.unread().is_empty()
             {
                 let knew = heard.pending();
-                self.open_records(opener, sink.sealer.as_deref_mut(), heard);
+                self.open_records(opener, sink.sealer.as_deref_mut(), heard, &mut watcher);
                 if heard.pending() && !knew {
                     // The other half acts on it, and may have been polled before this one. Once: it may also
                     // be unable to for long, and waking again and again would spin.
@@ -297,12 +386,12 @@ impl Half {
                     continue;
                 }
             }
-            // 4. The end of the source, told to the sink once everything before it is written.
+            // 5. The end of the source, told to the sink once everything before it is written.
             if self.phase == Phase::Ending {
                 self.lease = None;
                 if let Some(sealer) = sink.sealer.as_deref_mut()
                     && !self.notified
-                    && matches!(self.ended.as_deref(), Some(Ended::Clean))
+                    && matches!(self.ended.as_deref(), Some(Ended::Clean | Ended::Dismissed))
                 {
                     self.notified = true;
                     tell.alert = Some((Level::Warning, Alert::CLOSE_NOTIFY));
@@ -314,7 +403,7 @@ impl Half {
                 }
                 return Poll::Ready(sink.socket.shutdown_write());
             }
-            // 5. Nothing is held, or the first part of a record. Read on, if the sink takes bytes at all.
+            // 6. Nothing is held, or the first part of a record. Read on, if the sink takes bytes at all.
             if self
                 .lease
                 .as_ref()
@@ -341,7 +430,7 @@ impl Half {
                 }
             }
             ready!(self.poll_room(cx, pool));
-            match self.read(&source, sink.sealer.as_deref_mut(), limits) {
+            match self.read(&source, sink.sealer.as_deref_mut(), &mut watcher, limits) {
                 Ok(true) => {}
                 Ok(false) => {
                     // Not ready after all; the loop waits for it, with nothing held for nothing.
@@ -351,9 +440,44 @@ impl Half {
         }
     }
 
+    /// Whether a farewell may stand here. One that waits when the source has ended at another place is not said.
+    fn may_leave(&self, watcher: &Watcher<'_>) -> bool {
+        match (self.farewell.as_deref(), watcher) {
+            (Some(Farewell::Words(_)), Watcher::OfServer(stream)) => stream.at_boundary(),
+            _ => true,
+        }
+    }
+
+    /// Seals the farewell and ends this direction behind it.
+    fn leave(&mut self, sealer: Option<&mut Sealer>) {
+        if let Some(Farewell::Words(words)) = self.farewell.take().map(|farewell| *farewell) {
+            let mut bytes = vec![0; HEADROOM];
+            bytes.extend_from_slice(words.as_bytes());
+            let plain = HEADROOM..bytes.len();
+            let range = match sealer {
+                None => Ok(plain),
+                Some(sealer) => {
+                    bytes.resize(plain.end + sealer.protection().tail_len(), 0);
+                    sealer.seal(&mut None, &mut bytes, plain)
+                }
+            };
+            match range {
+                Ok(range) => {
+                    self.note = Some(Box::new(Note {
+                        bytes: bytes.into_boxed_slice(),
+                        range,
+                        fatal: false,
+                    }));
+                }
+                Err(error) => self.end(Ended::SinkTls(error)),
+            }
+        }
+        self.end(Ended::Dismissed);
+    }
+
     /// Seals the next message of our own.
     fn next_note(&mut self, sealer: &mut Sealer, tell: &mut Control) -> Option<Note> {
-        let mut bytes = [0; 48];
+        let mut bytes = [0; NOTE_LEN];
         let (range, fatal) = if let Some((level, alert)) = tell.alert.take() {
             (
                 sealer.alert(level, alert, &mut bytes, 0),
@@ -366,7 +490,7 @@ impl Half {
         };
         match range {
             Ok(range) => Some(Note {
-                bytes,
+                bytes: bytes.into(),
                 range,
                 fatal,
             }),
@@ -417,6 +541,7 @@ impl Half {
         &mut self,
         source: &Inbound<'_>,
         sealer: Option<&mut Sealer>,
+        watcher: &mut Watcher<'_>,
         limits: &Limits,
     ) -> Result<bool, Ended> {
         let Some(lease) = &mut self.lease else {
@@ -451,7 +576,7 @@ impl Half {
         }
         match sealer {
             _ if secure => lease.filled_by(n),
-            Some(sealer) => seal_cells(lease, sealer, n).map_err(Ended::SinkTls)?,
+            Some(sealer) => seal_cells(lease, sealer, watcher, n)?,
             None => {
                 lease.filled_by(n);
                 let range = lease.unread();
@@ -468,6 +593,7 @@ impl Half {
         opener: &mut Opener,
         mut sealer: Option<&mut Sealer>,
         heard: &mut Control,
+        watcher: &mut Watcher<'_>,
     ) {
         let Some(lease) = &mut self.lease else {
             return;
@@ -506,6 +632,9 @@ impl Half {
                 Ok(Opened::Data(plain)) => {
                     self.payload += plain.len() as u64;
                     let plain = unread.start + plain.start..unread.start + plain.end;
+                    if let Err(condition) = watcher.look(&lease.bytes_mut()[plain.clone()]) {
+                        break Ended::Refused(condition);
+                    }
                     let ready = match &mut sealer {
                         None => plain,
                         Some(sealer) => {
@@ -572,14 +701,24 @@ fn read_cells(
 
 /// Seals what a read has put into the cells.
 #[inline]
-fn seal_cells(lease: &mut Lease, sealer: &mut Sealer, mut n: usize) -> Result<(), TlsError> {
+fn seal_cells(
+    lease: &mut Lease,
+    sealer: &mut Sealer,
+    watcher: &mut Watcher<'_>,
+    mut n: usize,
+) -> Result<(), Ended> {
     let mut key = None;
     let mut cell = 0;
     while n > 0 {
         let start = cell + HEADROOM;
         let len = n.min(PLAIN_MAX);
-        let record = sealer.seal(&mut key, lease.bytes_mut(), start..start + len)?;
-        lease.push_ready(record);
+        let plain = start..start + len;
+        let bytes = lease.bytes_mut();
+        watcher
+            .look(&bytes[plain.clone()])
+            .map_err(Ended::Refused)?;
+        let record = sealer.seal(&mut key, bytes, plain);
+        lease.push_ready(record.map_err(Ended::SinkTls)?);
         n -= len;
         cell += STRIDE;
     }

@@ -5,6 +5,7 @@
 //! send an alert). When nothing moves the relay is some 300 bytes, and no buffer is held.
 
 mod half;
+pub mod stream;
 mod watch;
 
 use std::future::Future;
@@ -14,15 +15,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::endpoint::Endpoint;
 use crate::endpoint::secure::Rest;
 use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::tls::TlsError;
+use crate::wire::xmpp::{Condition, stream_error};
 
 pub use half::Control;
-use half::{Ended, Half, Shared};
-use watch::{Watch, Way};
+use half::{Ended, Farewell, Half, Shared, Watcher};
+use stream::Stream;
+use watch::{Expired, FAREWELL, Watch, Way};
 
 /// Bounds of a relay, shared by all of a listener's.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,15 @@ pub enum End {
     /// It kept a buffer without progress while others waited for one.
     #[error("kept a buffer without progress while others waited")]
     Stalled,
+    /// The client of an XMPP stream broke its rules, and was told so.
+    #[error("refused: {}", .0.name())]
+    Refused(Condition),
+    /// The client of an XMPP stream was not authenticated in time.
+    #[error("not authenticated in time")]
+    Unauthenticated,
+    /// A drain ended it.
+    #[error("drained")]
+    Drained,
 }
 
 impl End {
@@ -90,8 +104,29 @@ impl End {
             Self::Idle => "idle_timeout",
             Self::HalfClosed => "half_closed_timeout",
             Self::Stalled => "stalled",
+            Self::Refused(_) => "refused",
+            Self::Unauthenticated => "authentication_timeout",
+            Self::Drained => "drained",
         }
     }
+}
+
+impl End {
+    /// The same more exactly, for the access log and for streams: the condition of the stream error that was sent.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(condition) => condition.name(),
+            other => other.outcome(),
+        }
+    }
+}
+
+/// Why we end a relay ourselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dismissal {
+    Refused(Condition),
+    Unauthenticated,
+    Drained,
 }
 
 /// What a relay has done.
@@ -114,6 +149,14 @@ pub struct Moved {
     pub down: u64,
 }
 
+/// What only an XMPP stream has.
+struct Watched {
+    stream: Stream,
+    dismissal: Option<Dismissal>,
+    /// When something must have happened: authentication, or the end of a dismissal.
+    until: Option<Instant>,
+}
+
 /// See the module. Polled to its end it gives the [`Outcome`]; endpoints and byte counts stay with it.
 pub struct Relay {
     front: Endpoint,
@@ -127,6 +170,8 @@ pub struct Relay {
     /// Whether the way down was the first to end badly.
     down_first: Option<bool>,
     watch: Watch,
+    /// An XMPP stream.
+    stream: Option<Box<Watched>>,
     pool: Magazine,
     limits: Arc<Limits>,
     cells: Arc<ListenerCells>,
@@ -150,10 +195,51 @@ impl Relay {
             back_control: Control::default(),
             down_first: None,
             watch: Watch::default(),
+            stream: None,
             pool,
             limits,
             cells,
         }
+    }
+
+    /// Watches an XMPP stream as it passes. `begun` has passed already.
+    #[must_use]
+    pub fn watching(mut self, stream: Stream, begun: Moved) -> Self {
+        self.up.begin_at(begun.up);
+        self.down.begin_at(begun.down);
+        self.stream = Some(Box::new(Watched {
+            until: stream.deadline(),
+            stream,
+            dismissal: None,
+        }));
+        self
+    }
+
+    /// Whether it is an XMPP stream, and if so, whether its client is authenticated.
+    #[inline]
+    pub fn authenticated(&self) -> Option<bool> {
+        self.stream.as_ref().map(|own| own.stream.authenticated())
+    }
+
+    /// Ends it for a drain: the client is told `words`, a whole stream error, if the stream gets between two stanzas
+    /// within a moment; the backend sees the end of TCP and nothing else, so that the session can be resumed
+    /// (XEP-0198). To be polled again after this.
+    pub fn drain(&mut self, words: Option<&str>) {
+        self.dismiss(Dismissal::Drained, words.map(Box::from));
+    }
+
+    fn dismiss(&mut self, why: Dismissal, words: Option<Box<str>>) {
+        let Some(own) = &mut self.stream else {
+            return;
+        };
+        if own.dismissal.is_some() {
+            return;
+        }
+        own.dismissal = Some(why);
+        own.until = Some(Instant::now() + FAREWELL);
+        self.up.dismiss();
+        self.down
+            .take_leave(words.map_or(Farewell::Plain, Farewell::Words));
     }
 
     /// What has moved so far.
@@ -182,24 +268,42 @@ impl Relay {
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let (front_in, front_out) = self.front.split();
         let (back_in, back_out) = self.back.split();
-        let with = Shared {
+        let with = |meter| Shared {
             pool: &self.pool,
             limits: &self.limits,
+            meter,
         };
         let tell = (&mut self.front_control, &mut self.back_control);
-        let up = self
-            .up
-            .poll(cx, front_in, back_out, tell, with, &self.cells.up_bytes);
+        let watched = match &mut self.stream {
+            None => Watcher::Nobody,
+            Some(own) => Watcher::OfClient(&mut own.stream),
+        };
+        let with_up = with(&self.cells.up_bytes);
+        let up = self.up.poll(cx, front_in, back_out, tell, watched, with_up);
         if self.down_first.is_none() && self.up.ended_badly() {
             self.down_first = Some(false);
         }
         if up.is_ready() && self.up.truncated() && self.limits.abort_on_truncation {
             return Poll::Ready(self.outcome());
         }
+        if let Some(own) = &mut self.stream
+            && own.dismissal.is_none()
+            && let Some(condition) = self.up.refused()
+        {
+            own.dismissal = Some(Dismissal::Refused(condition));
+            own.until = Some(Instant::now() + FAREWELL);
+            let words = stream_error(condition, None, None).into();
+            self.down.take_leave(Farewell::Words(words));
+        }
         let tell = (&mut self.back_control, &mut self.front_control);
+        let watched = match &mut self.stream {
+            None => Watcher::Nobody,
+            Some(own) => Watcher::OfServer(&mut own.stream),
+        };
+        let with_down = with(&self.cells.down_bytes);
         let down = self
             .down
-            .poll(cx, back_in, front_out, tell, with, &self.cells.down_bytes);
+            .poll(cx, back_in, front_out, tell, watched, with_down);
         if self.down_first.is_none() && self.down.ended_badly() {
             self.down_first = Some(true);
         }
@@ -221,7 +325,11 @@ impl Relay {
             Some(false) => (up, None),
             None => (up, down),
         };
+        let dismissal = self.stream.as_ref().and_then(|own| own.dismissal);
         let end = match (up, down) {
+            _ if dismissal == Some(Dismissal::Drained) => End::Drained,
+            _ if dismissal == Some(Dismissal::Unauthenticated) => End::Unauthenticated,
+            (Some(Ended::Refused(condition)), _) => End::Refused(condition),
             (Some(Ended::SourceTls(e)), _) => End::ClientTls(e),
             (_, Some(Ended::SinkTls(e))) => End::ClientTls(e),
             (Some(Ended::SinkTls(e)), _) | (_, Some(Ended::SourceTls(e))) => End::BackendTls(e),
@@ -239,48 +347,89 @@ impl Relay {
     }
 }
 
+impl Relay {
+    /// The deadline has passed. Ready: nothing is left to wait for.
+    fn expired(&mut self) -> Poll<Outcome> {
+        let Some(own) = &mut self.stream else {
+            return Poll::Ready(self.outcome());
+        };
+        match own.dismissal {
+            None => {
+                let words = stream_error(Condition::ConnectionTimeout, None, None);
+                self.dismiss(Dismissal::Unauthenticated, Some(words.into()));
+                Poll::Pending
+            }
+            // The server is in the middle of a stanza and stays there: the end without words.
+            Some(_) if self.down.taking_leave() => {
+                own.until = Some(Instant::now() + FAREWELL);
+                self.down.take_leave(Farewell::Plain);
+                Poll::Pending
+            }
+            Some(_) => Poll::Ready(self.outcome()),
+        }
+    }
+}
+
 impl Future for Relay {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
-        if let Poll::Ready(outcome) = this.advance(cx) {
-            return Poll::Ready(outcome);
-        }
-        let Self {
-            front,
-            back,
-            up,
-            down,
-            watch,
-            pool,
-            limits,
-            ..
-        } = &mut *this;
-        let (front, back) = (front.socket(), back.socket());
-        let ways = (
-            Way {
-                half: up,
-                source: front,
-                sink: back,
-            },
-            Way {
-                half: down,
-                source: back,
-                sink: front,
-            },
-        );
-        match watch.poll(cx, ways, pool, limits) {
-            Poll::Pending => Poll::Pending,
-            // The fault says more than the deadline that its alert has missed.
-            Poll::Ready(_) if up.faulted() || down.faulted() => Poll::Ready(this.outcome()),
-            Poll::Ready(end) => {
-                let front_ended = up.source_ended();
-                Poll::Ready(Outcome {
-                    end,
-                    abort_back: false,
-                    front_ended,
-                })
+        loop {
+            if let Poll::Ready(outcome) = this.advance(cx) {
+                return Poll::Ready(outcome);
+            }
+            if let Some(own) = &mut this.stream
+                && own.until.is_some()
+                && own.dismissal.is_none()
+                && own.stream.authenticated()
+            {
+                own.until = None;
+                this.watch = Watch::default();
+            }
+            let until = this.stream.as_ref().and_then(|own| own.until);
+            let Self {
+                front,
+                back,
+                up,
+                down,
+                watch,
+                pool,
+                limits,
+                ..
+            } = &mut *this;
+            let (front, back) = (front.socket(), back.socket());
+            let ways = (
+                Way {
+                    half: up,
+                    source: front,
+                    sink: back,
+                },
+                Way {
+                    half: down,
+                    source: back,
+                    sink: front,
+                },
+            );
+            match watch.poll(cx, ways, until, pool, limits) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Expired::Until) => {
+                    if let Poll::Ready(outcome) = this.expired() {
+                        return Poll::Ready(outcome);
+                    }
+                }
+                // The fault says more than the deadline that its alert has missed.
+                Poll::Ready(Expired::Ended(_)) if up.faulted() || down.faulted() => {
+                    return Poll::Ready(this.outcome());
+                }
+                Poll::Ready(Expired::Ended(end)) => {
+                    let front_ended = up.source_ended();
+                    return Poll::Ready(Outcome {
+                        end,
+                        abort_back: false,
+                        front_ended,
+                    });
+                }
             }
         }
     }

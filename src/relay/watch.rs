@@ -30,11 +30,19 @@ use super::{End, Limits};
 /// What a connection must move within `stall` to keep a buffer that others wait for: one record.
 pub(super) const STALL_BYTES: usize = PLAIN_MAX;
 /// How long an alert, the last thing a faulty connection is sent, may take to leave.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 /// A deadline is looked at this many times.
 const STEPS: u32 = 4;
 /// No deadline is looked at more often.
 const STEP_MIN: Duration = Duration::from_millis(20);
+
+/// What has passed.
+pub(super) enum Expired {
+    /// One of the relay's own deadlines.
+    Ended(End),
+    /// The moment that the caller has named.
+    Until,
+}
 
 /// One direction with its sockets.
 pub(super) struct Way<'a> {
@@ -108,13 +116,15 @@ impl Watch {
         &mut self,
         cx: &mut Context<'_>,
         (up, down): (Way<'_>, Way<'_>),
+        until: Option<Instant>,
         pool: &Magazine,
         limits: &Limits,
-    ) -> Poll<End> {
-        if self.0.is_none() && shortest(up.half, down.half, limits).is_none() {
+    ) -> Poll<Expired> {
+        let idle = until.is_none() && shortest(up.half, down.half, limits).is_none();
+        if self.0.is_none() && idle {
             return Poll::Pending;
         }
-        self.poll_state(cx, up, down, pool, limits)
+        self.poll_state(cx, up, down, until, pool, limits)
     }
 
     fn poll_state(
@@ -122,36 +132,47 @@ impl Watch {
         cx: &mut Context<'_>,
         up: Way<'_>,
         down: Way<'_>,
+        until: Option<Instant>,
         pool: &Magazine,
         limits: &Limits,
-    ) -> Poll<End> {
+    ) -> Poll<Expired> {
         loop {
             let Some(state) = &mut self.0 else {
-                let Some(period) = shortest(up.half, down.half, limits) else {
+                let now = Instant::now();
+                let period = shortest(up.half, down.half, limits);
+                let Some(next) = next_look(now, period, until) else {
                     return Poll::Pending;
                 };
-                let now = Instant::now();
                 self.0 = Some(Box::new(State {
-                    sleep: Box::pin(sleep_until(now + step(period))),
+                    sleep: Box::pin(sleep_until(next)),
                     up: Seen::look(&up, now),
                     down: Seen::look(&down, now),
                 }));
                 continue;
             };
+            if let Some(until) = until
+                && state.sleep.deadline() > until
+            {
+                state.sleep.as_mut().reset(until);
+            }
             ready!(state.sleep.as_mut().poll(cx));
             let now = Instant::now();
+            if until.is_some_and(|until| now >= until) {
+                self.0 = None;
+                return Poll::Ready(Expired::Until);
+            }
             state.up.update(&up, now);
             state.down.update(&down, now);
             if let Some(end) = state.expired(&up, &down, now, pool, limits) {
-                return Poll::Ready(end);
+                return Poll::Ready(Expired::Ended(end));
             }
             if pool.pressure() {
                 up.half.put_aside();
                 down.half.put_aside();
             }
-            match shortest(up.half, down.half, limits) {
+            match next_look(now, shortest(up.half, down.half, limits), until) {
                 None => self.0 = None,
-                Some(period) => state.sleep.as_mut().reset(now + step(period)),
+                Some(next) => state.sleep.as_mut().reset(next),
             }
         }
     }
@@ -210,6 +231,15 @@ fn shortest(up: &Half, down: &Half, limits: &Limits) -> Option<Duration> {
     );
     consider(up.faulted() || down.faulted(), FAREWELL);
     shortest
+}
+
+/// When to look next: within the shortest deadline several times, and when `until` has come.
+fn next_look(now: Instant, period: Option<Duration>, until: Option<Instant>) -> Option<Instant> {
+    let next = period.map(|period| now + step(period));
+    match (next, until) {
+        (Some(next), Some(until)) => Some(next.min(until)),
+        (next, until) => next.or(until),
+    }
 }
 
 fn step(period: Duration) -> Duration {

@@ -3,4 +3,5 @@
 
 pub mod files;
 pub mod limits;
+pub mod random;
 pub mod socket;

@@ -85,6 +85,9 @@ pub struct Pair {
     pub not_before: i64,
     /// Seconds since 1970 when it ends.
     pub not_after: i64,
+    /// `tls-server-end-point` (RFC 5929 section 4): the hash of the certificate by its signature's own algorithm.
+    /// `None` where that has none (Ed25519).
+    pub end_point: Option<Box<[u8]>>,
 }
 
 /// Which of the two files of a pair is at fault.
@@ -136,6 +139,7 @@ impl Pair {
             return Err(cert_error(CertError::NoCertificate));
         };
         let (names, not_before, not_after) = facts(leaf).map_err(cert_error)?;
+        let end_point = end_point(leaf);
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| {
             key_error(match e {
                 rustls::pki_types::pem::Error::NoItemsFound => CertError::NoKey,
@@ -153,6 +157,7 @@ impl Pair {
             names,
             not_before,
             not_after,
+            end_point,
         })
     }
 }
@@ -218,6 +223,30 @@ fn facts(leaf: &CertificateDer<'_>) -> Result<(Vec<String>, i64, i64), CertError
     ))
 }
 
+/// See [`Pair::end_point`].
+fn end_point(leaf: &CertificateDer<'_>) -> Option<Box<[u8]>> {
+    use aws_lc_rs::digest::{SHA256, SHA384, SHA512, digest};
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+    let algorithm = match parsed.signature_algorithm.algorithm.to_id_string().as_str() {
+        // ecdsa-with-SHA384 and -SHA512 (RFC 5758 section 3.2), RSA with the same (RFC 8017 appendix C).
+        "1.2.840.10045.4.3.3" | "1.2.840.113549.1.1.12" => &SHA384,
+        "1.2.840.10045.4.3.4" | "1.2.840.113549.1.1.13" => &SHA512,
+        // MD5 and SHA-1 are replaced by SHA-256, says the RFC.
+        "1.2.840.10045.4.3.2" | "1.2.840.113549.1.1.11" | "1.2.840.113549.1.1.5" => &SHA256,
+        _ => return None,
+    };
+    Some(digest(algorithm, leaf).as_ref().into())
+}
+
+/// The common name of a certificate's subject.
+pub(super) fn common_name(leaf: &CertificateDer<'_>) -> Option<String> {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let (_, parsed) = X509Certificate::from_der(leaf).ok()?;
+    let name = parsed.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
 /// The store: exact name, else wildcard of one label (RFC 6125 section 6.4.3), else the first pair.
 #[derive(Debug)]
 pub struct Certificates {
@@ -272,11 +301,34 @@ impl Certificates {
     }
 }
 
+impl Certificates {
+    /// The pair for a client that asks for `name`: the one that covers it, else the default.
+    pub(super) fn answering(&self, name: Option<&str>) -> Option<&Pair> {
+        let pair = name.and_then(|name| self.covering(name));
+        pair.or_else(|| self.pairs.first())
+    }
+}
+
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let pair = hello.server_name().and_then(|name| self.covering(name));
-        let pair = pair.or_else(|| self.pairs.first())?;
+        let pair = self.answering(hello.server_name())?;
         Some(Arc::clone(&pair.certified))
+    }
+}
+
+/// One pair whatever is asked for: for a client that asks for none, and has told its host in another way.
+#[derive(Debug)]
+pub(super) struct Chosen(Arc<CertifiedKey>);
+
+impl Chosen {
+    pub(super) fn new(pair: &Pair) -> Self {
+        Self(Arc::clone(&pair.certified))
+    }
+}
+
+impl ResolvesServerCert for Chosen {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
     }
 }
 

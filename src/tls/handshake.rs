@@ -16,16 +16,19 @@ use std::sync::Arc;
 use rustls::client::ClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
-use rustls::{Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite};
+use rustls::{
+    CipherSuite, Connection, HandshakeKind, KeyLog, ProtocolVersion, SupportedCipherSuite,
+};
 
 use crate::wire::record::{ContentType, HEADER_LEN, Header, TLS12_PAYLOAD_MAX};
 use crate::wire::sniff::{Guess, Sniff, sniff};
 
 use super::TlsError;
 use super::alert::{Alert, Level};
+use super::certs::Chosen;
 use super::keys::{Keys, TrafficSecret};
 use super::record::{Peer, Protection, RecordLayer};
-use super::terms::{BackTerms, Terms};
+use super::terms::{BackTerms, ClientChain, Terms};
 
 /// Most bytes of a whole handshake in one direction. An honest one has a few thousand, with a client's
 /// certificate chain some ten thousand.
@@ -44,6 +47,19 @@ pub struct TlsFacts {
     pub suite: &'static str,
     /// Whether a ticket spared the full handshake.
     pub resumed: bool,
+    /// The certificate that a client came with, where it was asked for one.
+    pub client: Option<ClientChain>,
+    /// Where they are wanted.
+    pub bindings: Option<Box<Bindings>>,
+}
+
+/// What ties an authentication to this very TLS connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bindings {
+    /// `tls-exporter` (RFC 9266). Not secret once the client has used it, but nobody else's business.
+    pub exporter: [u8; 32],
+    /// `tls-server-end-point` of the certificate that was shown.
+    pub end_point: Option<Box<[u8]>>,
 }
 
 /// An established connection.
@@ -81,6 +97,10 @@ pub struct Handshake {
     hello_have: usize,
     secrets: Captured,
     sni: Option<Box<str>>,
+    /// The host that a client without SNI has told in another way.
+    told: Option<Box<str>>,
+    /// Whether bindings are wanted, and of which certificate.
+    end_point: Option<Option<Box<[u8]>>>,
 }
 
 enum State {
@@ -123,7 +143,16 @@ impl Handshake {
             hello_have: 0,
             secrets: Captured::default(),
             sni: None,
+            told: None,
+            end_point: None,
         }
+    }
+
+    /// A client that sends no SNI gets the certificate of `host`, which it has told in another way.
+    #[must_use]
+    pub fn told(mut self, host: Option<&str>) -> Self {
+        self.told = host.map(Box::from);
+        self
     }
 
     /// Takes what came from the peer; `output` gets what shall be sent. On an error an alert may be in
@@ -291,7 +320,18 @@ impl Handshake {
             return Err(TlsError::UnknownName);
         }
         self.sni = name;
-        match accepted.into_connection(Arc::clone(&terms.config)) {
+        let asked = self.sni.as_deref().or(self.told.as_deref());
+        let pair = terms.certificates.answering(asked);
+        if terms.bindings {
+            self.end_point = Some(pair.and_then(|pair| pair.end_point.clone()));
+        }
+        let mut config = Arc::clone(&terms.config);
+        if self.sni.is_none()
+            && let (Some(_), Some(pair)) = (&self.told, pair)
+        {
+            Arc::make_mut(&mut config).cert_resolver = Arc::new(Chosen::new(pair));
+        }
+        match accepted.into_connection(config) {
             Ok(connection) => {
                 self.secrets.drain();
                 let mut connection = Connection::from(connection);
@@ -321,14 +361,34 @@ impl Handshake {
             Connection::Client(_) => Peer::Server,
             Connection::Server(_) => Peer::Client,
         };
+        let client = match &connection {
+            Connection::Server(server) => server.peer_certificates().map(|chain| {
+                ClientChain(chain.iter().map(|der| der.clone().into_owned()).collect())
+            }),
+            Connection::Client(_) => None,
+        };
+        let tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        let bindings = match self.end_point {
+            // Before TLS 1.3 the exporter is bound to the connection only with an extension that not all have.
+            Some(end_point) if tls13 => {
+                let mut exporter = [0; 32];
+                connection
+                    .export_keying_material(&mut exporter, b"EXPORTER-Channel-Binding", Some(&[]))
+                    .map_err(TlsError::Handshake)?;
+                Some(Box::new(Bindings {
+                    exporter,
+                    end_point,
+                }))
+            }
+            _ => None,
+        };
         let facts = TlsFacts {
+            client,
+            bindings,
             sni: self.sni,
             alpn: connection.alpn_protocol().map(Box::from),
-            version: match connection.protocol_version() {
-                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
-                _ => "TLSv1.2",
-            },
-            suite: suite.suite().as_str().unwrap_or("unknown"),
+            version: if tls13 { "TLSv1.3" } else { "TLSv1.2" },
+            suite: iana_name(suite),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         };
         let extracted = connection
@@ -354,6 +414,16 @@ impl Handshake {
             }
         };
         Ok(Established { facts, records })
+    }
+}
+
+/// The suite's name as IANA has it; rustls has names of its own for those of TLS 1.3.
+fn iana_name(suite: SupportedCipherSuite) -> &'static str {
+    match suite.suite() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or("unknown"),
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, UnixStream};
 use tokio::time::timeout;
 
-use crate::endpoint::secure::{Rest, SecureError, secure};
+use crate::endpoint::dialogue::{Dialogue, DialogueError};
+use crate::endpoint::secure::{Rest, SecureError, secure, write_all};
 use crate::endpoint::{Endpoint, Socket};
 use crate::metrics::cells::BackendCells;
 use crate::pool::Magazine;
@@ -55,6 +56,9 @@ pub enum DialError {
     /// The backend's TLS failed.
     #[error("TLS: {0}")]
     Tls(SecureError),
+    /// It was connected, and did not take the first bytes.
+    #[error("first bytes: {0}")]
+    Preface(DialogueError),
     /// Its name has no address at present.
     #[error("the name has no address")]
     NoAddress,
@@ -79,7 +83,7 @@ impl DialError {
         match self {
             Self::Connect(e) if e.kind() == io::ErrorKind::ConnectionRefused => "refused",
             Self::Connect(_) if self.is_ours() => "no_resources",
-            Self::Connect(_) => "error",
+            Self::Connect(_) | Self::Preface(_) => "error",
             Self::Timeout => "timeout",
             Self::Tls(_) => "tls_error",
             Self::NoAddress => "no_address",
@@ -87,13 +91,24 @@ impl DialError {
     }
 }
 
-/// Connects to one of the backends: the best one, else the others in turn, each once.
+/// What a backend is sent as soon as it is connected.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Preface<'a> {
+    /// A PROXY header: before everything, TLS included. ejabberd accepts nobody else until it has it.
+    pub header: &'a [u8],
+    /// The client's first bytes; with the header in one write where there is no TLS.
+    pub first: &'a [u8],
+}
+
+/// Connects to one of the backends: the best one, else the others in turn, each once. It has been sent the
+/// preface then. Whoever was sent client bytes is the last that is tried.
 ///
 /// # Errors
 /// The last attempt's, when all have failed.
 pub async fn dial(
     upstream: &Arc<Upstream>,
     terms: &DialTerms,
+    preface: Preface<'_>,
     pool: &Magazine,
     cells: &[BackendCells],
 ) -> Result<Dialed, DialError> {
@@ -106,7 +121,7 @@ pub async fn dial(
         if pick.index() < 64 {
             tried |= 1 << pick.index();
         }
-        let attempt = connect(&pick.backend().target, &terms.options, pool);
+        let attempt = connect(&pick.backend().target, &terms.options, preface, pool);
         let result = if terms.timeout.is_zero() {
             attempt.await
         } else {
@@ -140,20 +155,29 @@ pub async fn dial(
                     %error,
                     "backend cannot be connected to"
                 );
+                let sent = matches!(error, DialError::Preface(_));
                 last = error;
+                if sent {
+                    break;
+                }
             }
         }
     }
     Err(last)
 }
 
-async fn connect(
+/// One attempt on one backend, without a deadline. It has been sent the preface.
+///
+/// # Errors
+/// As [`dial`]'s.
+pub async fn connect(
     target: &Target,
     options: &Options,
+    preface: Preface<'_>,
     pool: &Magazine,
 ) -> Result<(Endpoint, Rest), DialError> {
     match target {
-        Target::Unix(path) => Ok((Endpoint::plain(unix(path).await?), None)),
+        Target::Unix(path) => open_plain(unix(path).await?, preface).await,
         Target::Tcp { addrs, tls } => {
             let addrs = addrs.load_full();
             let mut result = Err(DialError::NoAddress);
@@ -165,20 +189,38 @@ async fn connect(
             }
             let socket = result?;
             let Some((terms, name)) = tls else {
-                return Ok((Endpoint::plain(socket), None));
+                return open_plain(socket, preface).await;
             };
+            let sent = write_all(&socket, preface.header).await;
+            sent.map_err(|e| DialError::Preface(e.into()))?;
             let mut hello = Vec::new();
             let handshake = Handshake::client(terms, name.clone(), &mut hello)
                 .map_err(|e| DialError::Tls(e.into()))?;
-            let secured = secure(&socket, handshake, hello, pool)
+            let secured = secure(&socket, handshake, hello, &[], pool)
                 .await
                 .map_err(DialError::Tls)?;
-            Ok((
-                Endpoint::secured(socket, secured.established.records),
-                secured.rest,
-            ))
+            let endpoint = Endpoint::secured(socket, secured.established.records);
+            let mut dialogue = Dialogue::new(endpoint, secured.rest);
+            let sent = dialogue.write(preface.first).await;
+            sent.map_err(DialError::Preface)?;
+            Ok(dialogue.into_parts())
         }
     }
+}
+
+async fn open_plain(socket: Socket, preface: Preface<'_>) -> Result<(Endpoint, Rest), DialError> {
+    let sent = if preface.header.is_empty() || preface.first.is_empty() {
+        let bytes = if preface.header.is_empty() {
+            preface.first
+        } else {
+            preface.header
+        };
+        write_all(&socket, bytes).await
+    } else {
+        write_all(&socket, &[preface.header, preface.first].concat()).await
+    };
+    sent.map_err(|e| DialError::Preface(e.into()))?;
+    Ok((Endpoint::plain(socket), None))
 }
 
 /// A Unix socket whose accept queue is full refuses at once, where TCP would wait; so the waiting is done here, under

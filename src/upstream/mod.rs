@@ -1,17 +1,19 @@
-//! Named sets of backends, and connecting to them.
+//! Named sets of backends, connecting to them, and what they are told first.
 
 pub mod dial;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use rustls_pki_types::ServerName;
 
+use crate::config::{BackStarttls, ProxyProtocol, ProxyTlv};
 use crate::tls::terms::BackTerms;
+use crate::wire::proxy;
 
 /// How long a backend that could not be connected to is tried last.
 const SHUN: Duration = Duration::from_secs(5);
@@ -23,9 +25,62 @@ pub struct Upstream {
     pub name: String,
     /// At least one.
     pub backends: Vec<Backend>,
+    /// How they are spoken to.
+    pub link: Link,
     /// Where the next choice among equals starts.
     turn: AtomicUsize,
     epoch: Instant,
+}
+
+/// How the backends of an upstream are spoken to.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The PROXY header that they are sent first.
+    pub proxy: ProxyProtocol,
+    /// What a version 2 header tells beside addresses.
+    pub tlvs: Vec<ProxyTlv>,
+    /// What is done with an offer of STARTTLS from an XMPP backend.
+    pub starttls: BackStarttls,
+    /// For speaking STARTTLS: what we accept of them.
+    pub trust: Option<BackTerms>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            proxy: ProxyProtocol::Off,
+            tlvs: Vec::new(),
+            starttls: BackStarttls::Strip,
+            trust: None,
+        }
+    }
+}
+
+impl Link {
+    /// The PROXY header for one connection; empty where none is wanted. Never LOCAL or UNKNOWN, which XMPP
+    /// servers take badly.
+    pub fn proxy_header(&self, facts: &proxy::Facts<'_>) -> Vec<u8> {
+        let mut header = Vec::new();
+        match self.proxy {
+            ProxyProtocol::Off => {}
+            ProxyProtocol::V1 => proxy::write_v1(&facts.origin, &mut header),
+            ProxyProtocol::V2 => {
+                let tells = |tlv| self.tlvs.contains(&tlv);
+                let told = proxy::Facts {
+                    origin: facts.origin,
+                    alpn: facts.alpn.filter(|_| tells(ProxyTlv::Alpn)),
+                    authority: facts.authority.filter(|_| tells(ProxyTlv::Authority)),
+                    unique_id: facts.unique_id.filter(|_| tells(ProxyTlv::UniqueId)),
+                    ssl: facts.ssl.filter(|_| tells(ProxyTlv::Ssl)),
+                    exporter: facts.exporter.filter(|_| tells(ProxyTlv::Binding)),
+                    end_point: facts.end_point.filter(|_| tells(ProxyTlv::Binding)),
+                    crc32c: tells(ProxyTlv::Crc32c),
+                };
+                proxy::write_v2(&told, &mut header);
+            }
+        }
+        header
+    }
 }
 
 /// One server address.
@@ -39,6 +94,8 @@ pub struct Backend {
     active: AtomicUsize,
     /// Milliseconds of the upstream's clock until which it is tried last.
     shunned_until_ms: AtomicU64,
+    /// What is odd about it has been told.
+    told: AtomicBool,
 }
 
 /// How a backend is reached.
@@ -75,7 +132,13 @@ impl Backend {
             target,
             active: AtomicUsize::new(0),
             shunned_until_ms: AtomicU64::new(0),
+            told: AtomicBool::new(false),
         }
+    }
+
+    /// True the first time: what is odd about a backend is told once.
+    pub fn first_time(&self) -> bool {
+        !self.told.swap(true, Relaxed)
     }
 
     /// Connections that it has from us now.
@@ -86,10 +149,11 @@ impl Backend {
 
 impl Upstream {
     /// A set of backends, at least one.
-    pub fn new(name: String, backends: Vec<Backend>) -> Self {
+    pub fn new(name: String, backends: Vec<Backend>, link: Link) -> Self {
         Self {
             name,
             backends,
+            link,
             turn: AtomicUsize::new(0),
             epoch: Instant::now(),
         }
@@ -141,7 +205,8 @@ impl Pick {
         self.at
     }
 
-    fn shun(&self) {
+    /// It is tried last for a while.
+    pub fn shun(&self) {
         let until = self.upstream.now_ms() + SHUN.as_millis() as u64;
         self.backend().shunned_until_ms.store(until, Relaxed);
     }
@@ -166,6 +231,7 @@ mod tests {
         Arc::new(Upstream::new(
             "u".to_owned(),
             (0..count).map(backend).collect(),
+            Link::default(),
         ))
     }
 

@@ -11,13 +11,14 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use crate::config::ListenerId;
 use crate::metrics::cells::AcceptCells;
@@ -66,25 +67,20 @@ impl Gate {
         self.total.load(Relaxed)
     }
 
-    /// A place for a client, or the reason why there is none.
+    /// A place for a client, or the reason why there is none. Without an address yet, it is asked for again.
     fn admit(
         self: &Arc<Self>,
-        client: IpAddr,
+        client: Option<IpAddr>,
         listener: Arc<AtomicUsize>,
         worker: Arc<AtomicUsize>,
     ) -> Result<Admission, &'static str> {
         if self.total() >= self.max {
             return Err("max_connections");
         }
-        let site = site(client);
-        if let Some(per_ip) = &self.per_ip {
-            let mut counts = per_ip.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = counts.entry(site).or_insert(0);
-            if *count >= per_ip.max {
-                return Err("max_connections_per_ip");
-            }
-            *count += 1;
-        }
+        let site = client
+            .map(|client| self.count(client))
+            .transpose()?
+            .flatten();
         self.total.fetch_add(1, Relaxed);
         listener.fetch_add(1, Relaxed);
         worker.fetch_add(1, Relaxed);
@@ -94,6 +90,23 @@ impl Gate {
             listener,
             worker,
         })
+    }
+}
+
+impl Gate {
+    /// Counts a client's address, if there is a limit on that.
+    fn count(&self, client: IpAddr) -> Result<Option<IpAddr>, &'static str> {
+        let Some(per_ip) = &self.per_ip else {
+            return Ok(None);
+        };
+        let site = site(client);
+        let mut counts = per_ip.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(site).or_insert(0);
+        if *count >= per_ip.max {
+            return Err("max_connections_per_ip");
+        }
+        *count += 1;
+        Ok(Some(site))
     }
 }
 
@@ -113,9 +126,23 @@ fn site(client: IpAddr) -> IpAddr {
 #[derive(Debug)]
 pub struct Admission {
     gate: Arc<Gate>,
-    site: IpAddr,
+    /// What it counts for, where addresses are counted.
+    site: Option<IpAddr>,
     listener: Arc<AtomicUsize>,
     worker: Arc<AtomicUsize>,
+}
+
+impl Admission {
+    /// The client's address has become known: it counts from now on.
+    ///
+    /// # Errors
+    /// It has too many connections.
+    pub fn attribute(&mut self, client: IpAddr) -> Result<(), &'static str> {
+        if self.site.is_none() {
+            self.site = self.gate.count(client)?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Admission {
@@ -123,12 +150,12 @@ impl Drop for Admission {
         self.gate.total.fetch_sub(1, Relaxed);
         self.listener.fetch_sub(1, Relaxed);
         self.worker.fetch_sub(1, Relaxed);
-        if let Some(per_ip) = &self.gate.per_ip {
+        if let (Some(per_ip), Some(site)) = (&self.gate.per_ip, &self.site) {
             let mut counts = per_ip.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(count) = counts.get_mut(&self.site) {
+            if let Some(count) = counts.get_mut(site) {
                 *count -= 1;
                 if *count == 0 {
-                    counts.remove(&self.site);
+                    counts.remove(site);
                 }
             }
         }
@@ -248,7 +275,9 @@ impl Acceptor {
             Arc::clone(&listener.active),
             Arc::clone(&worker.connections),
         );
-        let admission = match self.gate.admit(addr.ip(), active, load) {
+        // A balancer in front is no client; its clients are counted once it has told their addresses.
+        let site = (!offer.rules.trusts(addr.ip())).then(|| addr.ip());
+        let admission = match self.gate.admit(site, active, load) {
             Ok(admission) => admission,
             Err(reason) => return refuse(reason, fd),
         };
@@ -257,7 +286,7 @@ impl Acceptor {
             id: self.ids.fetch_add(1, Relaxed),
             client: addr,
             tls: offer.tls.clone(),
-            terms: Arc::clone(&offer.session),
+            rules: Arc::clone(&offer.rules),
             admission,
             at: Instant::now(),
         };
@@ -288,7 +317,7 @@ mod tests {
     fn limits_are_per_household_and_given_back() {
         let gate = Arc::new(Gate::new(3, Some(1)));
         let count = || Arc::new(AtomicUsize::new(0));
-        let admit = |ip: &str| gate.admit(ip.parse().unwrap(), count(), count());
+        let admit = |ip: &str| gate.admit(Some(ip.parse().unwrap()), count(), count());
         let first = admit("2001:db8::1").unwrap();
         assert_eq!(
             admit("2001:db8::ffff").unwrap_err(),

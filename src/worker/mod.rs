@@ -105,10 +105,12 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
     let pool = parts.pool.magazine();
     let recalled = pool.clone();
     spawn_local(async move { recalled.recall().await });
+    let leave = Rc::new(Leave::default());
     let common = Rc::new(Common {
         pool,
         cells: parts.cells,
         access: parts.access,
+        leave: Rc::clone(&leave),
     });
     let live = Rc::new(Live::default());
     let limit = loop {
@@ -125,6 +127,7 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
             None => return live.count.get(),
         }
     };
+    leave.tell(limit);
     if limit.is_zero() {
         live.ended().await;
     } else {
@@ -132,6 +135,31 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
         let _ = timeout(limit, live.ended()).await;
     }
     live.count.get()
+}
+
+/// Tells the sessions of a worker that it drains.
+#[derive(Default)]
+pub struct Leave {
+    limit: Cell<Option<Duration>>,
+    notify: Notify,
+}
+
+impl Leave {
+    fn tell(&self, limit: Duration) {
+        self.limit.set(Some(limit));
+        self.notify.notify_waiters();
+    }
+
+    /// Ready when the worker drains: how long the sessions have. Zero: as long as they like.
+    async fn told(&self) -> Duration {
+        loop {
+            let notified = self.notify.notified();
+            if let Some(limit) = self.limit.get() {
+                return limit;
+            }
+            notified.await;
+        }
+    }
 }
 
 /// The sessions of a worker, counted.

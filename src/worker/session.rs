@@ -1,30 +1,29 @@
-//! The life of one connection: handshake, handler, one line in the log.
+//! The life of one connection: from accept to a conversation, the conversation, and one line in the log.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Instant, SystemTime};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep};
 
-use crate::endpoint::secure::{Rest, SecureError, linger, secure};
-use crate::endpoint::{Endpoint, Socket};
-use crate::handler::raw::{self, Conversation};
+use crate::endpoint::Socket;
+use crate::endpoint::dialogue::read_into;
+use crate::handler::{self, Conversation, Guest, Ledger, Phase, Refusal, Rules};
 use crate::metrics::access::{AccessEntry, AccessLog};
 use crate::metrics::cells::{ListenerCells, WorkerCells};
 use crate::pool::Magazine;
 use crate::relay::{self, Moved};
-use crate::tls::TlsError;
-use crate::tls::handshake::{Handshake, TlsFacts};
 use crate::tls::terms::Terms;
+use crate::wire::proxy;
 
+use super::Leave;
 use super::listener::Admission;
-use super::snapshot::SessionTerms;
 
 /// A connection that was accepted and admitted, on its way to a worker.
 #[derive(Debug)]
@@ -35,10 +34,10 @@ pub struct Accepted {
     pub id: u64,
     /// Who connected.
     pub client: SocketAddr,
-    /// What it is offered.
-    pub tls: Terms,
-    /// The settings it lives by.
-    pub terms: Arc<SessionTerms>,
+    /// What it is offered by TLS.
+    pub tls: Option<Terms>,
+    /// The rules it lives by.
+    pub rules: Arc<Rules>,
     /// Its place under the limits, given up at its end.
     pub admission: Admission,
     /// When.
@@ -53,28 +52,8 @@ pub struct Common {
     pub cells: WorkerCells,
     /// The access log, if there is one.
     pub access: Option<Arc<AccessLog>>,
-}
-
-/// Why a handshake came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Secure(#[from] SecureError),
-    #[error("not complete in time")]
-    Timeout,
-}
-
-impl Failure {
-    /// One word for the metric label `reason` and the access log.
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Secure(SecureError::Tls(error)) => error.reason(),
-            Self::Secure(SecureError::Io(_)) => "client_gone",
-            Self::Secure(SecureError::Closed { silent: true }) => "silent",
-            Self::Secure(SecureError::Closed { silent: false }) => "closed",
-            Self::Timeout => "timeout",
-        }
-    }
+    /// Told when the worker drains.
+    pub leave: Rc<Leave>,
 }
 
 /// Who is served. Ends in exactly one outcome, counted once and logged once, also when the session is dropped in
@@ -83,15 +62,14 @@ struct Visitor {
     id: u64,
     client: SocketAddr,
     at: Instant,
-    terms: Arc<SessionTerms>,
-    /// Kept only if there is an access log.
-    facts: Option<Box<TlsFacts>>,
-    /// Which backend had it, and what has moved, once that is known.
-    seen: Cell<Option<(usize, Moved)>>,
+    rules: Arc<Rules>,
+    ledger: Ledger,
+    /// Which backend had it, and what has moved; known at the end.
+    seen: Cell<Option<Box<(usize, Moved)>>>,
     settled: Cell<bool>,
     common: Rc<Common>,
     /// Its place under the limits, given up when this is dropped.
-    _admission: Admission,
+    admission: Admission,
 }
 
 /// A visitor with a backend.
@@ -99,17 +77,25 @@ struct Session {
     visitor: Visitor,
     /// Taken out when it is over.
     conversation: Option<Conversation>,
+    /// Until its turn to leave has come, once the worker drains.
+    leaving: Option<Pin<Box<Sleep>>>,
 }
 
 /// Serves one connection to its end. Between its beginning and its end, which are boxed for their moment,
 /// a session is one small allocation.
 pub async fn run(accepted: Box<Accepted>, common: Rc<Common>) {
+    let leave = Rc::clone(&common.leave);
     let Some(mut session) = Box::pin(begin(accepted, common)).await else {
         return;
     };
-    let outcome = poll_fn(|cx| match &mut session.conversation {
-        Some(conversation) => Pin::new(conversation).poll(cx).map(Some),
-        None => Poll::Ready(None),
+    let mut told = pin!(leave.told());
+    let mut staying = true;
+    let outcome = poll_fn(|cx| {
+        if staying && let Poll::Ready(limit) = told.as_mut().poll(cx) {
+            staying = false;
+            session.take_leave(limit);
+        }
+        session.poll(cx)
     })
     .await;
     if let Some(outcome) = outcome {
@@ -117,60 +103,173 @@ pub async fn run(accepted: Box<Accepted>, common: Rc<Common>) {
     }
 }
 
-/// Handshake and backend. `None`: it came to nothing, and that has been counted and logged.
+impl Session {
+    /// Lets the conversation go on. `None`: there is none.
+    #[inline]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<relay::Outcome>> {
+        let Some(conversation) = &mut self.conversation else {
+            return Poll::Ready(None);
+        };
+        if let Some(leaving) = &mut self.leaving
+            && leaving.as_mut().poll(cx).is_ready()
+        {
+            let words = self.visitor.rules.drain_words();
+            let authenticated = conversation.authenticated() == Some(true);
+            conversation.drain(words.as_deref().filter(|_| authenticated));
+            // Far away: it is on its way.
+            let never = Instant::now() + Duration::from_secs(3600);
+            leaving.as_mut().reset(never);
+        }
+        let outcome = Pin::new(&mut *conversation).poll(cx);
+        let ledger = &self.visitor.ledger;
+        if ledger.awaits_authentication() && conversation.authenticated() == Some(true) {
+            ledger.enter(Phase::Established);
+        }
+        Poll::Ready(Some(ready!(outcome)))
+    }
+
+    /// XMPP streams end one by one while their worker drains, so that not all come back at once; others have until
+    /// the end of it.
+    fn take_leave(&mut self, limit: Duration) {
+        let streams = self.conversation.as_ref();
+        if limit.is_zero() || streams.is_none_or(|c| c.authenticated().is_none()) {
+            return;
+        }
+        // Evenly, whoever came when: multiplied by the golden ratio, neighbours in number are far apart.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        const SHARE: f64 = 0.9;
+        let place = (self.visitor.id.wrapping_mul(GOLDEN) >> 11) as f64 / (1_u64 << 53) as f64;
+        self.leaving = Some(Box::pin(sleep(limit.mul_f64(SHARE * place))));
+    }
+}
+
+/// From accept to a conversation. `None`: it came to nothing, and that has been counted and logged.
 async fn begin(accepted: Box<Accepted>, common: Rc<Common>) -> Option<Box<Session>> {
     let Accepted {
         fd,
         id,
         client,
         tls,
-        terms,
+        rules,
         admission,
         at,
     } = *accepted;
+    let cells = common.cells.listeners.get(usize::from(rules.id.0))?;
+    let cells = Arc::clone(cells);
     let mut visitor = Visitor {
         id,
         client,
         at,
-        terms,
-        facts: None,
+        rules,
+        ledger: Ledger::new(Arc::clone(&cells), common.access.is_some()),
         seen: Cell::new(None),
         settled: Cell::new(false),
         common: Rc::clone(&common),
-        _admission: admission,
+        admission,
     };
-    let cells = common
-        .cells
-        .listeners
-        .get(usize::from(visitor.terms.id.0))?;
-    let shaken = match shake(fd, &visitor, tls, cells, &common.pool).await {
-        Ok(shaken) => shaken,
-        Err(reason) => {
-            visitor.settle("handshake_failed", reason);
-            return None;
-        }
-    };
-    if common.access.is_some() {
-        visitor.facts = Some(Box::new(shaken.facts));
-    }
-    let terms = Arc::clone(&visitor.terms);
-    let raw = raw::Terms {
-        upstream: &terms.upstream,
-        dial: &terms.dial,
-        limits: &terms.limits,
-        cells,
-        worker: &common.cells,
-        upstream_index: usize::from(terms.upstream_id.0),
-    };
-    match Conversation::open(shaken.endpoint, shaken.rest, raw, &common.pool).await {
+    match visitor.serve(fd, tls.as_ref(), &cells).await {
         Ok(conversation) => Some(Box::new(Session {
             visitor,
             conversation: Some(conversation),
+            leaving: None,
         })),
-        Err(error) => {
-            tracing::debug!(id, %client, listener = %terms.name, "session ended: no backend: {error}");
-            visitor.settle("no_backend", "no_backend");
+        Err(Refusal { outcome, reason }) => {
+            visitor.settle(outcome, reason);
             None
+        }
+    }
+}
+
+impl Visitor {
+    async fn serve(
+        &mut self,
+        fd: OwnedFd,
+        tls: Option<&Terms>,
+        cells: &Arc<ListenerCells>,
+    ) -> Result<Conversation, Refusal> {
+        let rules = Arc::clone(&self.rules);
+        let common = Rc::clone(&self.common);
+        let socket = Socket::tcp(fd).map_err(|error| {
+            tracing::warn!(%error, "the event loop does not take a connection");
+            Refusal {
+                outcome: "handshake_failed",
+                reason: "internal",
+            }
+        })?;
+        let mut destination = if rules.tells_addresses() {
+            socket.local_addr()
+        } else {
+            None
+        };
+        let mut early = Vec::new();
+        if rules.trusts(self.client.ip()) {
+            let origin = self.introduce(&socket, &mut early).await?;
+            if let Some(origin) = origin {
+                self.client = origin.source;
+                destination = destination.map(|_| origin.destination);
+            }
+            let admitted = self.admission.attribute(self.client.ip());
+            admitted.map_err(|reason| Refusal {
+                outcome: "opening_failed",
+                reason,
+            })?;
+        }
+        let guest = Guest {
+            rules: &rules,
+            tls,
+            id: self.id,
+            source: self.client,
+            destination,
+            at: self.at,
+            cells,
+            worker: &common.cells,
+            pool: &common.pool,
+            ledger: &self.ledger,
+        };
+        handler::open(socket, early, &guest).await
+    }
+
+    /// Reads the PROXY header that a balancer in front must send. What lies behind it stays in `early`.
+    async fn introduce(
+        &self,
+        socket: &Socket,
+        early: &mut Vec<u8>,
+    ) -> Result<Option<proxy::Origin>, Refusal> {
+        let refusal = |reason| Refusal {
+            outcome: "opening_failed",
+            reason,
+        };
+        let read = async {
+            loop {
+                match proxy::read(early) {
+                    Ok(proxy::Read::Header { origin, consumed }) => {
+                        early.drain(..consumed);
+                        return Ok(origin);
+                    }
+                    Ok(proxy::Read::NeedMore) => {}
+                    Err(_) => {
+                        let listener = &self.rules.name;
+                        tracing::warn!(
+                            %listener, balancer = %self.client,
+                            "no PROXY header from an address in accept_proxy_protocol; closed"
+                        );
+                        return Err(refusal("proxy_header"));
+                    }
+                }
+                match read_into(socket, &self.common.pool, early).await {
+                    Ok(0) if early.is_empty() => return Err(refusal("silent")),
+                    Ok(0) => return Err(refusal("proxy_header")),
+                    Ok(_) => {}
+                    Err(_) => return Err(refusal("client_gone")),
+                }
+            }
+        };
+        let limit = self.rules.first_byte;
+        if limit.is_zero() {
+            read.await
+        } else {
+            let read = tokio::time::timeout_at(self.at + limit, read).await;
+            read.unwrap_or_else(|_| Err(refusal("first_byte_timeout")))
         }
     }
 }
@@ -181,30 +280,25 @@ async fn end(mut session: Box<Session>, outcome: relay::Outcome) {
         return;
     };
     let visitor = &session.visitor;
-    visitor.seen.set(Some(conversation.seen()));
+    let (backend, moved) = conversation.seen();
+    visitor.seen.set(Some(Box::new((backend, moved))));
     let end = conversation.close(outcome).await;
-    let word = end.outcome();
     if let relay::End::ClientTls(error) = &end
         && let Some(cells) = visitor.cells()
     {
         cells.record_errors.count(error.reason());
     }
-    let moved = visitor
-        .seen
-        .get()
-        .map(|(_, moved)| moved)
-        .unwrap_or_default();
     tracing::debug!(
-        id = visitor.id, client = %visitor.client, listener = %visitor.terms.name,
+        id = visitor.id, client = %visitor.client, listener = %visitor.rules.name,
         up = moved.up, down = moved.down, "session ended: {end}"
     );
-    visitor.settle(word, word);
+    visitor.settle(end.outcome(), end.reason());
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(conversation) = &self.conversation {
-            self.visitor.seen.set(Some(conversation.seen()));
+            self.visitor.seen.set(Some(Box::new(conversation.seen())));
         }
     }
 }
@@ -226,7 +320,7 @@ impl Visitor {
         self.common
             .cells
             .listeners
-            .get(usize::from(self.terms.id.0))
+            .get(usize::from(self.rules.id.0))
     }
 
     /// Counts the outcome and writes the line, the first time.
@@ -237,6 +331,11 @@ impl Visitor {
         if let Some(cells) = self.cells() {
             cells.ended.count(counted);
         }
+        self.ledger.close(if counted == "handshake_failed" {
+            counted
+        } else {
+            logged
+        });
         self.log(logged);
     }
 
@@ -245,102 +344,35 @@ impl Visitor {
         let Some(log) = &self.common.access else {
             return;
         };
-        let facts = self.facts.as_deref();
-        let upstream = &self.terms.upstream;
-        let (backend, moved) = match self.seen.get() {
-            Some((backend, moved)) => (upstream.backends.get(backend), moved),
-            None => (None, Moved::default()),
-        };
-        log.line(&AccessEntry {
-            time: SystemTime::now(),
-            id: self.id,
-            listener: &self.terms.name,
-            client: self.client,
-            sni: facts.and_then(|facts| facts.sni.as_deref()),
-            alpn: facts.and_then(|facts| facts.alpn.as_deref()),
-            tls: facts.map(|facts| facts.version),
-            suite: facts.map(|facts| facts.suite),
-            resumed: facts.is_some_and(|facts| facts.resumed),
-            upstream: Some(&upstream.name),
-            backend: backend.map(|backend| backend.name.as_str()),
-            duration: self.at.elapsed(),
-            bytes_up: moved.up,
-            bytes_down: moved.down,
-            outcome,
+        let upstream = self.ledger.upstream();
+        let upstream = upstream.and_then(|id| self.rules.upstreams.get(usize::from(id.0)));
+        let seen = self.seen.take().map(|seen| *seen);
+        let backend = upstream
+            .zip(seen)
+            .and_then(|(upstream, (backend, _))| upstream.backends.get(backend));
+        let moved = seen.map_or_else(Moved::default, |(_, moved)| moved);
+        self.ledger.notes(|notes| {
+            let facts = notes.and_then(|notes| notes.facts.as_ref());
+            log.line(&AccessEntry {
+                time: SystemTime::now(),
+                id: self.id,
+                listener: &self.rules.name,
+                client: self.client,
+                domain: notes.and_then(|notes| notes.domain.as_deref()),
+                sni: facts.and_then(|facts| facts.sni.as_deref()),
+                alpn: facts.and_then(|facts| facts.alpn.as_deref()),
+                tls: facts.map(|facts| facts.version),
+                suite: facts.map(|facts| facts.suite),
+                resumed: facts.is_some_and(|facts| facts.resumed),
+                upstream: upstream.map(|upstream| upstream.name.as_str()),
+                backend: backend.map(|backend| backend.name.as_str()),
+                duration: self.at.elapsed(),
+                bytes_up: moved.up,
+                bytes_down: moved.down,
+                outcome,
+            });
         });
     }
-}
-
-/// A connection whose handshake is over.
-struct Shaken {
-    facts: TlsFacts,
-    endpoint: Endpoint,
-    rest: Rest,
-}
-
-/// The handshake under its deadline, counted and told; on a failure, down to the end of the connection.
-async fn shake(
-    fd: OwnedFd,
-    Visitor {
-        id, client, terms, ..
-    }: &Visitor,
-    tls: Terms,
-    cells: &ListenerCells,
-    pool: &Magazine,
-) -> Result<Shaken, &'static str> {
-    let socket = match Socket::tcp(fd) {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::warn!(%error, "the event loop does not take a connection");
-            return Err("internal");
-        }
-    };
-    let handshake = secure(&socket, Handshake::server(&tls), Vec::new(), pool);
-    let limit = terms.handshake_timeout;
-    let result = if limit.is_zero() {
-        handshake.await.map_err(Failure::from)
-    } else {
-        match timeout(limit, handshake).await {
-            Ok(result) => result.map_err(Failure::from),
-            Err(_) => Err(Failure::Timeout),
-        }
-    };
-    match result {
-        Ok(secured) => {
-            let facts = secured.established.facts;
-            count(cells, &facts);
-            tracing::debug!(
-                id, %client, listener = %terms.name, version = facts.version, suite = facts.suite,
-                resumed = facts.resumed, sni = facts.sni.as_deref(), "handshake complete"
-            );
-            Ok(Shaken {
-                facts,
-                endpoint: Endpoint::secured(socket, secured.established.records),
-                rest: secured.rest,
-            })
-        }
-        Err(failure) => {
-            let reason = failure.reason();
-            cells.handshake_failures.count(reason);
-            tracing::debug!(id, %client, listener = %terms.name, reason, "handshake failed: {failure}");
-            if let Failure::Secure(SecureError::Tls(error)) = &failure
-                && !matches!(error, TlsError::AlertReceived(_))
-            {
-                linger(&socket).await; // so that the alert arrives
-            }
-            Err(reason)
-        }
-    }
-}
-
-fn count(cells: &ListenerCells, facts: &TlsFacts) {
-    let counter = match (facts.version, facts.resumed) {
-        ("TLSv1.3", false) => &cells.tls13_full,
-        ("TLSv1.3", true) => &cells.tls13_resumed,
-        (_, false) => &cells.tls12_full,
-        (_, true) => &cells.tls12_resumed,
-    };
-    counter.add(1);
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! What sessions need to know of the settings: immutable, and pinned by each session from birth on, so that a
-//! reload never touches a live connection.
+//! One generation of the settings as the acceptor hands them out: immutable, and pinned by each session from birth on, so
+//! that a reload never touches a live connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::config::{ListenerId, UpstreamId};
-use crate::relay::Limits;
+use crate::config::ListenerId;
+use crate::handler::Rules;
+use crate::tls::certs::Certificates;
 use crate::tls::terms::Terms;
-use crate::upstream::Upstream;
-use crate::upstream::dial::DialTerms;
 
 /// One generation of the settings, published to the acceptor.
 #[derive(Debug)]
 pub struct Snapshot {
     /// By [`ListenerId`].
     pub listeners: Vec<Offer>,
+    /// All certificates; none where nothing is terminated.
+    pub certificates: Option<Arc<Certificates>>,
 }
 
 impl Snapshot {
@@ -27,27 +27,8 @@ impl Snapshot {
 /// What a new connection of one listener is given.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// For the handshake, then let go: a long session must not pin certificates.
-    pub tls: Terms,
+    /// For the handshake, then let go: a long session must not pin certificates. None where there are none.
+    pub tls: Option<Terms>,
     /// For the whole session.
-    pub session: Arc<SessionTerms>,
-}
-
-/// What the sessions of one listener need all their life.
-#[derive(Debug)]
-pub struct SessionTerms {
-    /// Which listener.
-    pub id: ListenerId,
-    /// Its name; a metric label.
-    pub name: String,
-    /// From accept to the end of the handshake. Zero: no limit.
-    pub handshake_timeout: Duration,
-    /// Where its connections go.
-    pub upstream: Arc<Upstream>,
-    /// Index of that upstream.
-    pub upstream_id: UpstreamId,
-    /// How to connect there.
-    pub dial: DialTerms,
-    /// Bounds of its relays.
-    pub limits: Arc<Limits>,
+    pub rules: Arc<Rules>,
 }

@@ -97,7 +97,7 @@ async fn silent_and_half_hello_clients_meet_the_handshake_timeout() {
 async fn four_hundred_dead_handshakes_leave_a_login_alone() {
     within(60, async {
         let backend = EchoBackend::start();
-        let vestibule = Setup::new("xmpps", backend.addr()).start().await;
+        let vestibule = Setup::new("tls", backend.addr()).start().await;
         let mut held: Vec<TcpStream> = Vec::new();
         let hello = half_hello();
         for number in 0..400 {
@@ -241,7 +241,7 @@ async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
 async fn without_an_idle_timeout_a_silent_connection_stays() {
     within(20, async {
         let backend = EchoBackend::start();
-        let vestibule = Setup::new("xmpps", backend.addr())
+        let vestibule = Setup::new("tls", backend.addr())
             .args(&["--handshake-timeout", "300ms"])
             .start()
             .await;

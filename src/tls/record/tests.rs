@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedCipherSuite}
 use super::*;
 use crate::tls::certs::{Certificates, Pair};
 use crate::tls::handshake::{CaptureSecrets, Handshake, Progress, server_name};
-use crate::tls::terms::{BackTerms, Terms, TicketKey};
+use crate::tls::terms::{BackTerms, Terms, TicketKey, Wishes};
 
 const ROOM: usize = 64;
 
@@ -34,7 +34,15 @@ fn world(suite: SupportedCipherSuite) -> World {
     let pair = Pair::from_pem(cert.as_bytes(), key.as_bytes()).unwrap();
     let certificates = Arc::new(Certificates::new(vec![pair]).unwrap());
     let tickets = TicketKey::random().unwrap();
-    let terms = Terms::new(certificates, true, false, &[], &tickets).unwrap();
+    let terms = Terms::new(
+        certificates,
+        Wishes {
+            tls12: true,
+            ..Wishes::default()
+        },
+        &tickets,
+    )
+    .unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
     let mut config = ClientConfig::builder_with_provider(provider(suite))
@@ -44,12 +52,9 @@ fn world(suite: SupportedCipherSuite) -> World {
         .with_no_client_auth();
     config.enable_secret_extraction = true;
     config.key_log = Arc::new(CaptureSecrets);
-    World {
-        terms,
-        back: BackTerms {
-            config: Arc::new(config),
-        },
-    }
+    let mut back = BackTerms::new(vec![made.cert.der().clone()]).unwrap();
+    back.config = Arc::new(config);
+    World { terms, back }
 }
 
 fn suites() -> Vec<SupportedCipherSuite> {

@@ -4,7 +4,7 @@
 //! long is the element that is being sent? [`Depth`] answers the first and [`Meter`] the second. They keep no bytes and
 //! take sound XML for granted: what is not XML may be misjudged, and what can be seen not to be is judged no more.
 
-use memchr::{memchr, memchr3};
+use memchr::memchr;
 
 use super::is_white;
 
@@ -115,7 +115,10 @@ impl Depth {
                 _ => Place::Tag,
             },
             Place::Tag | Place::Slash => {
-                let Some(at) = memchr3(b'>', b'\'', b'"', bytes) else {
+                let end = bytes
+                    .iter()
+                    .position(|byte| matches!(byte, b'>' | b'\'' | b'"'));
+                let Some(at) = end else {
                     self.place = match bytes.last() {
                         Some(b'/') => Place::Slash,
                         _ => Place::Tag,
@@ -142,13 +145,13 @@ impl Depth {
                 } else {
                     b'"'
                 };
-                return match memchr(quote, bytes) {
+                return match bytes.iter().position(|byte| *byte == quote) {
                     Some(at) => self.enter(Place::Tag, &bytes[at + 1..]),
                     None => &[],
                 };
             }
             Place::EndTag => {
-                return match memchr(b'>', bytes) {
+                return match bytes.iter().position(|byte| *byte == b'>') {
                     Some(at) => {
                         let place = match self.depth.checked_sub(1) {
                             Some(depth) => {
@@ -247,18 +250,17 @@ impl Meter {
     /// An element has more than `most` bytes.
     pub fn feed(&mut self, bytes: &[u8], most: usize) -> Result<(), TooLong> {
         let mut rest = bytes;
-        while !rest.is_empty() {
+        while !rest.is_empty() && !self.depth.lost() {
             let between = self.is_between();
             let next = self.depth.step(rest);
             let taken = rest.len() - next.len();
             rest = next;
-            self.bytes = match (between, self.is_between()) {
-                _ if self.depth.lost() => 0,
-                (true, true) => 0,
+            if !between {
+                self.bytes = self.bytes.saturating_add(taken);
+            } else if self.depth.place == Place::Opened {
                 // White space came first, perhaps; it belongs to nothing.
-                (true, false) => 1,
-                (false, _) => self.bytes.saturating_add(taken),
-            };
+                self.bytes = 1;
+            }
             if self.bytes > most {
                 return Err(TooLong);
             }
@@ -397,6 +399,7 @@ mod tests {
         assert_eq!(Meter::new(1).feed(b"<a b='ccccccccc", 8), Err(TooLong));
         assert_eq!(Meter::new(0).feed(b"<s><a/><a/>", 4), Ok(()));
         assert_eq!(Meter::new(1).feed(b"\x78\x9c not XML at all", 4), Ok(()));
+        assert_eq!(Meter::new(0).feed(b"</too-long>", 4), Err(TooLong));
     }
 
     /// Sound XML as our parser takes it, with all that could confuse.

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use vestibule::tls::TlsError;
 use vestibule::tls::certs::{Certificates, Pair};
 use vestibule::tls::handshake::{Handshake, Progress};
-use vestibule::tls::terms::{Terms, TicketKey};
+use vestibule::tls::terms::{Terms, TicketKey, Wishes};
 
 static TERMS: LazyLock<Terms> = LazyLock::new(|| {
     let cert = include_bytes!("../../../certs/ecdsa.cert.pem");
@@ -16,13 +16,12 @@ static TERMS: LazyLock<Terms> = LazyLock::new(|| {
     let pair = Pair::from_pem(cert, key).expect("the development certificate");
     let certificates = Arc::new(Certificates::new(vec![pair]).expect("one certificate"));
     let ticket_key = TicketKey::random().expect("randomness");
-    Terms::new(
-        certificates,
-        true,
-        false,
-        &["xmpp-client".to_owned()],
-        &ticket_key,
-    )
+    let wishes = Wishes {
+        tls12: true,
+        alpn: &["xmpp-client".to_owned()],
+        ..Wishes::default()
+    };
+    Terms::new(certificates, wishes, &ticket_key)
     .expect("both versions")
 });
 

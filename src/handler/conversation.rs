@@ -1,0 +1,110 @@
+//! Client and backend, joined.
+//!
+//! A [`Conversation`] has three parts of life, so that the long one is small: what leads to it and
+//! [`Conversation::close`] are futures with large states that the caller boxes for their moment; in
+//! between it is a future itself, no larger than its relay.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::secure::{Rest, abort, linger};
+use crate::metrics::cells::ListenerCells;
+use crate::relay::stream::Stream;
+use crate::relay::{End, Moved, Outcome, Relay};
+use crate::upstream::Pick;
+use crate::upstream::dial::Dialed;
+
+use super::Guest;
+
+/// Client and backend, joined.
+pub struct Conversation {
+    relay: Relay,
+    /// The backend's count of connections.
+    pick: Pick,
+    cells: Arc<ListenerCells>,
+}
+
+impl Conversation {
+    /// Joins a client, with what was read from it and not opened, and a backend.
+    pub(super) fn join(front: (Endpoint, Rest), dialed: Dialed, guest: &Guest<'_>) -> Self {
+        Self::of(front, dialed, guest, |relay| relay)
+    }
+
+    /// The same for an XMPP stream, which is watched as it passes. `begun` has passed already.
+    pub(super) fn join_stream(
+        front: (Endpoint, Rest),
+        dialed: Dialed,
+        stream: Stream,
+        begun: Moved,
+        guest: &Guest<'_>,
+    ) -> Self {
+        guest.cells.up_bytes.add(begun.up);
+        guest.cells.down_bytes.add(begun.down);
+        Self::of(front, dialed, guest, |relay| relay.watching(stream, begun))
+    }
+
+    fn of(
+        front: (Endpoint, Rest),
+        dialed: Dialed,
+        guest: &Guest<'_>,
+        watch: impl FnOnce(Relay) -> Relay,
+    ) -> Self {
+        let relay = Relay::new(
+            front,
+            (dialed.endpoint, dialed.rest),
+            guest.pool.clone(),
+            Arc::clone(&guest.rules.limits),
+            Arc::clone(guest.cells),
+        );
+        Self {
+            relay: watch(relay),
+            pick: dialed.pick,
+            cells: Arc::clone(guest.cells),
+        }
+    }
+
+    /// Whether it is an XMPP stream, and if so, whether its client is authenticated.
+    #[inline]
+    pub fn authenticated(&self) -> Option<bool> {
+        self.relay.authenticated()
+    }
+
+    /// Ends an XMPP stream for a drain; see [`Relay::drain`].
+    pub fn drain(&mut self, words: Option<&str>) {
+        self.relay.drain(words);
+    }
+
+    /// Which backend has it, and the payload bytes that have moved so far.
+    pub fn seen(&self) -> (usize, Moved) {
+        (self.pick.index(), self.relay.moved())
+    }
+
+    /// Ends both connections in the way that `outcome` asks for, and says how it ended.
+    pub async fn close(self, outcome: Outcome) -> End {
+        let (received, sent) = self.relay.key_updates();
+        self.cells.updates_received.add(received.into());
+        self.cells.updates_sent.add(sent.into());
+        let (front, back) = self.relay.into_endpoints();
+        if outcome.abort_back {
+            drop(front);
+            abort(back.into_socket()).await;
+        } else {
+            drop(back);
+            if !outcome.front_ended {
+                linger(front.socket()).await;
+            }
+        }
+        outcome.end
+    }
+}
+
+impl Future for Conversation {
+    type Output = Outcome;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        Pin::new(&mut self.relay).poll(cx)
+    }
+}

@@ -1,0 +1,125 @@
+//! What is watched of an XMPP stream as it passes: the guard before authentication, and where stanzas begin and end.
+//!
+//! The bytes themselves are never changed here, held back or copied. A relay without a [`Stream`] pays one branch a
+//! message for it; with one, an authenticated stream pays a scan for angle brackets and quotes.
+
+use tokio::time::Instant;
+
+use crate::wire::xmpp::{Answer, Condition, Depth, Initiating, Meter, Receiving};
+
+/// See the module.
+pub struct Stream {
+    /// Until authenticated.
+    guard: Option<Box<Guard>>,
+    /// The server's direction: a word of ours may stand between two stanzas only.
+    down: Depth,
+    /// The client's direction, once authenticated, where elements have a cap.
+    up: Option<Meter>,
+    /// The cap in bytes. Zero: none.
+    element_size: usize,
+}
+
+/// Watches both directions until the server says that the client is authenticated, then is dropped.
+pub struct Guard {
+    /// The client's direction, with its caps.
+    pub client: Initiating,
+    /// The server's direction.
+    pub server: Receiving,
+    /// When the client must be authenticated.
+    pub deadline: Option<Instant>,
+}
+
+impl Stream {
+    /// `down` is the server's direction as far as it has passed. Without a guard the stream counts as authenticated.
+    pub fn new(guard: Option<Box<Guard>>, down: Depth, element_size: usize) -> Self {
+        let mut stream = Self {
+            guard,
+            down,
+            up: None,
+            element_size,
+        };
+        if stream.guard.is_none() {
+            // In the middle of an unwatched login: the header has passed, nothing else is known.
+            stream.cap(1);
+        }
+        stream
+    }
+
+    fn cap(&mut self, depth: u32) {
+        self.up = (self.element_size > 0).then(|| Meter::new(depth));
+    }
+
+    /// Whether SASL success was seen, or nobody looks for it.
+    pub fn authenticated(&self) -> bool {
+        self.guard.is_none()
+    }
+
+    /// When the client must be authenticated, if it is not yet.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.guard.as_ref().and_then(|guard| guard.deadline)
+    }
+
+    /// Looks at what the client sends, before it is forwarded.
+    ///
+    /// # Errors
+    /// What the stream error is to say; the bytes must not be forwarded.
+    #[inline]
+    pub(super) fn sent(&mut self, bytes: &[u8]) -> Result<(), Condition> {
+        if let Some(guard) = &mut self.guard {
+            let mut input = bytes;
+            while guard.client.read(&mut input)?.is_some() {}
+            return Ok(());
+        }
+        match &mut self.up {
+            None => Ok(()),
+            Some(meter) => meter
+                .feed(bytes, self.element_size)
+                .map_err(|_| Condition::PolicyViolation),
+        }
+    }
+
+    /// Looks at what the server sends.
+    #[inline]
+    pub(super) fn answered(&mut self, bytes: &[u8]) {
+        if self.guard.is_none() {
+            self.down.feed(bytes);
+        } else {
+            self.answered_guarded(bytes);
+        }
+    }
+
+    fn answered_guarded(&mut self, bytes: &[u8]) {
+        let Some(guard) = &mut self.guard else {
+            return;
+        };
+        let mut input = bytes;
+        loop {
+            match guard.server.read(&mut input) {
+                Ok(Some(Answer::Success { restart })) => {
+                    self.down.feed(&bytes[..bytes.len() - input.len()]);
+                    if restart {
+                        self.down = Depth::new(0);
+                    }
+                    self.down.feed(input);
+                    self.guard = None;
+                    self.cap(if restart { 0 } else { 1 });
+                    return;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                // Success would not be seen: a server that speaks otherwise than it should goes on without a guard.
+                Err(_) => {
+                    self.guard = None;
+                    self.cap(1);
+                    break;
+                }
+            }
+        }
+        self.down.feed(bytes);
+    }
+
+    /// Whether the server's direction is between two stanzas, as far as it has passed.
+    pub(super) fn at_boundary(&self) -> bool {
+        self.down.at_boundary()
+    }
+}
