@@ -42,7 +42,7 @@ fn config_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config")
 }
 
-/// The settings files in `config/`.
+/// Vestibule's own settings files in `config/`; the folders beside them hold those of chat servers.
 fn files() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(config_dir()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

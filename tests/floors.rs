@@ -38,6 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("serde", &["config/file.rs"]),
     ("rxml", &["wire/xmpp/"]),
     ("proxy_header", &["wire/proxy.rs"]),
+    ("mimalloc", &["main.rs"]),
 ];
 const HTTP_ROOMS: &[&str] = &["control/", "handler/http/", "endpoint/stream.rs"];
 

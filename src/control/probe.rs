@@ -266,7 +266,7 @@ impl Question {
         let link = &self.upstream.link;
         let mut findings = Vec::new();
         match (&features.starttls, link.starttls) {
-            (Some(offer), BackStarttls::Strip) if offer.required => {
+            (Some(offer), BackStarttls::Strip | BackStarttls::Keep) if offer.required => {
                 findings.push(Finding::Fault(WAY_OUT.to_owned()));
             }
             (Some(_), BackStarttls::Strip) => findings.push(Finding::Remark(

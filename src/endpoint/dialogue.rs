@@ -47,6 +47,8 @@ pub struct Dialogue {
     sealed: Vec<u8>,
     /// The peer has said that it will send no more.
     ended: bool,
+    /// The peer has been sent a fatal alert, behind which nothing may come.
+    broken: bool,
 }
 
 impl Dialogue {
@@ -56,6 +58,7 @@ impl Dialogue {
             endpoint,
             sealed: rest.map_or_else(Vec::new, Vec::from),
             ended: false,
+            broken: false,
         }
     }
 
@@ -132,6 +135,7 @@ impl Dialogue {
                     if let Some(alert) = error.alert() {
                         // A courtesy: the error that called for it is what counts.
                         let _ = self.tell(Note::Alert(Level::Fatal, alert)).await;
+                        self.broken = true;
                     }
                     return Err(error.into());
                 }
@@ -167,7 +171,7 @@ impl Dialogue {
     /// Ends what we say: close_notify where there is TLS, then FIN; and waits for the peer to end, for a moment,
     /// so that our last bytes arrive.
     pub async fn finish(mut self) {
-        if self.endpoint.records.is_some() {
+        if self.endpoint.records.is_some() && !self.broken {
             let note = Note::Alert(Level::Warning, Alert::CLOSE_NOTIFY);
             // The peer may be gone; then nobody misses it.
             let _ = self.tell(note).await;

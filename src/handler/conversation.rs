@@ -7,6 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 use crate::endpoint::secure::{Rest, abort, linger};
@@ -72,8 +73,8 @@ impl Conversation {
     }
 
     /// Ends an XMPP stream for a drain; see [`Relay::drain`].
-    pub fn drain(&mut self, words: Option<&str>) {
-        self.relay.drain(words);
+    pub fn drain(&mut self, words: Option<&str>, patience: Duration) {
+        self.relay.drain(words, patience);
     }
 
     /// Which backend has it, and the payload bytes that have moved so far.

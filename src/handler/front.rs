@@ -4,10 +4,11 @@ use tokio::time::Instant;
 
 use crate::config::{Protocol, defaults};
 use crate::endpoint::dialogue::read_into;
-use crate::endpoint::secure::{Rest, SecureError, linger, secure};
+use crate::endpoint::secure::{Rest, SecureError, linger, secure, write_all};
 use crate::endpoint::{Endpoint, Socket};
 use crate::metrics::cells::ListenerCells;
 use crate::tls::TlsError;
+use crate::tls::alert::{Alert, Level};
 use crate::tls::handshake::{Handshake, TlsFacts};
 use crate::wire::hello::{Hello, Parsed};
 use crate::wire::proxy;
@@ -129,8 +130,7 @@ pub(super) async fn shake(
     let (id, client, listener) = (guest.id, guest.source, guest.rules.name.as_str());
     let Some(terms) = guest.tls else {
         // Only passed through here, and nobody to pass it to.
-        guest.cells.handshake_failures.count("unknown_name");
-        return Err(Refusal::handshake("unknown_name"));
+        return Err(unknown_name(&socket, deadline, guest).await);
     };
     let handshake = Handshake::server(terms).told(host);
     let secured = secure(&socket, handshake, Vec::new(), early, guest.pool);
@@ -167,6 +167,23 @@ pub(super) async fn shake(
         linger(&socket).await; // so that the alert arrives
     }
     Err(Refusal::handshake(reason))
+}
+
+/// Nobody here answers to the name that a ClientHello asks for (RFC 6066 section 3): tells it so, and closes.
+pub(super) async fn unknown_name(
+    socket: &Socket,
+    deadline: Option<Instant>,
+    guest: &Guest<'_>,
+) -> Refusal {
+    let reason = "unknown_name";
+    guest.cells.handshake_failures.count(reason);
+    let (id, client, listener) = (guest.id, guest.source, guest.rules.name.as_str());
+    tracing::debug!(id, %client, listener, reason, "handshake failed: the name is not served");
+    let alert = Alert::UNRECOGNIZED_NAME.plain_record(Level::Fatal);
+    if by(deadline, write_all(socket, &alert)).await.is_some() {
+        linger(socket).await; // so that the alert arrives
+    }
+    Refusal::handshake(reason)
 }
 
 fn count(cells: &ListenerCells, facts: &TlsFacts) {

@@ -162,14 +162,14 @@ pub async fn open(
         Scheme::XmppsServer => direct(socket, early, Some(Protocol::XmppServer), guest).await,
         Scheme::Xmpp | Scheme::XmppServer => {
             front::first_byte(&socket, &mut early, guest).await?;
-            xmpp::plain(socket, early, guest).await
+            Box::pin(xmpp::plain(socket, early, guest)).await
         }
         Scheme::Auto => loop {
             front::first_byte(&socket, &mut early, guest).await?;
             match sniff(&early) {
                 Sniff::Is(Guess::Tls) => return direct(socket, early, None, guest).await,
                 // Whatever it is, XMPP is what it is told in.
-                Sniff::Is(_) => return xmpp::plain(socket, early, guest).await,
+                Sniff::Is(_) => return Box::pin(xmpp::plain(socket, early, guest)).await,
                 Sniff::NeedMore => front::more(&socket, &mut early, guest).await?,
             }
         },
@@ -195,15 +195,20 @@ async fn direct(
         if let Some(choice) = choice
             && choice.tls == TlsMode::Passthrough
         {
-            return raw::pass(socket, &early, host, choice.upstream, guest).await;
+            let served = host.and_then(|host| rules.routes.serves(host));
+            if served == Some(false) {
+                return Err(front::unknown_name(&socket, deadline, guest).await);
+            }
+            let passed = raw::pass(socket, &early, host, choice.upstream, guest);
+            return Box::pin(passed).await;
         }
     }
     let shaken = front::shake(socket, &early, None, deadline, guest).await?;
     drop(early);
     if rules.scheme == Scheme::Tls {
-        raw::open(shaken, guest).await
+        Box::pin(raw::open(shaken, guest)).await
     } else {
-        xmpp::secured(shaken, None, guest).await
+        Box::pin(xmpp::secured(shaken, None, guest)).await
     }
 }
 
@@ -212,10 +217,17 @@ fn deadline(from: Instant, limit: Duration) -> Option<Instant> {
     (!limit.is_zero()).then(|| from + limit)
 }
 
-/// The result, or none if it is not there by then.
-async fn by<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
-    match deadline {
-        None => Some(future.await),
-        Some(deadline) => timeout_at(deadline, future).await.ok(),
+/// The result, or none if it is not there by then. What is waited for has an allocation of its own, so that whoever waits
+/// stays small: thousands may wait at once.
+fn by<T>(
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> impl Future<Output = Option<T>> {
+    let future = Box::pin(future);
+    async move {
+        match deadline {
+            None => Some(future.await),
+            Some(deadline) => timeout_at(deadline, future).await.ok(),
+        }
     }
 }

@@ -222,13 +222,14 @@ impl Relay {
     }
 
     /// Ends it for a drain: the client is told `words`, a whole stream error, if the stream gets between two stanzas
-    /// within a moment; the backend sees the end of TCP and nothing else, so that the session can be resumed
-    /// (XEP-0198). To be polled again after this.
-    pub fn drain(&mut self, words: Option<&str>) {
-        self.dismiss(Dismissal::Drained, words.map(Box::from));
+    /// within `patience`, and at the latest after [`FAREWELL`]; the backend sees the end of TCP and nothing else, so
+    /// that the session can be resumed (XEP-0198). To be polled again after this.
+    pub fn drain(&mut self, words: Option<&str>, patience: Duration) {
+        let patience = patience.min(FAREWELL);
+        self.dismiss(Dismissal::Drained, words.map(Box::from), patience);
     }
 
-    fn dismiss(&mut self, why: Dismissal, words: Option<Box<str>>) {
+    fn dismiss(&mut self, why: Dismissal, words: Option<Box<str>>, patience: Duration) {
         let Some(own) = &mut self.stream else {
             return;
         };
@@ -236,7 +237,7 @@ impl Relay {
             return;
         }
         own.dismissal = Some(why);
-        own.until = Some(Instant::now() + FAREWELL);
+        own.until = Some(Instant::now() + patience);
         self.up.dismiss();
         self.down
             .take_leave(words.map_or(Farewell::Plain, Farewell::Words));
@@ -356,7 +357,7 @@ impl Relay {
         match own.dismissal {
             None => {
                 let words = stream_error(Condition::ConnectionTimeout, None, None);
-                self.dismiss(Dismissal::Unauthenticated, Some(words.into()));
+                self.dismiss(Dismissal::Unauthenticated, Some(words.into()), FAREWELL);
                 Poll::Pending
             }
             // The server is in the middle of a stanza and stays there: the end without words.

@@ -21,8 +21,8 @@ pub struct Stream {
 
 /// Watches both directions until the server says that the client is authenticated, then is dropped.
 pub struct Guard {
-    /// The client's direction, with its caps.
-    pub client: Initiating,
+    /// The client's direction, with its caps. None: it has none, and only the moment of the login is looked for.
+    pub client: Option<Initiating>,
     /// The server's direction.
     pub server: Receiving,
     /// When the client must be authenticated.
@@ -30,19 +30,15 @@ pub struct Guard {
 }
 
 impl Stream {
-    /// `down` is the server's direction as far as it has passed. Without a guard the stream counts as authenticated.
+    /// `down` is the server's direction as far as it has passed. Without a guard the stream counts as authenticated, and
+    /// elements have no cap: whoever sets one needs to see the login, since streams begin anew there.
     pub fn new(guard: Option<Box<Guard>>, down: Depth, element_size: usize) -> Self {
-        let mut stream = Self {
+        Self {
             guard,
             down,
             up: None,
             element_size,
-        };
-        if stream.guard.is_none() {
-            // In the middle of an unwatched login: the header has passed, nothing else is known.
-            stream.cap(1);
         }
-        stream
     }
 
     fn cap(&mut self, depth: u32) {
@@ -66,8 +62,10 @@ impl Stream {
     #[inline]
     pub(super) fn sent(&mut self, bytes: &[u8]) -> Result<(), Condition> {
         if let Some(guard) = &mut self.guard {
-            let mut input = bytes;
-            while guard.client.read(&mut input)?.is_some() {}
+            if let Some(client) = &mut guard.client {
+                let mut input = bytes;
+                while client.read(&mut input)?.is_some() {}
+            }
             return Ok(());
         }
         match &mut self.up {
@@ -80,7 +78,7 @@ impl Stream {
 
     /// Looks at what the server sends.
     #[inline]
-    pub(super) fn answered(&mut self, bytes: &[u8]) {
+    pub fn answered(&mut self, bytes: &[u8]) {
         if self.guard.is_none() {
             self.down.feed(bytes);
         } else {

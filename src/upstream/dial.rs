@@ -121,7 +121,13 @@ pub async fn dial(
         if pick.index() < 64 {
             tried |= 1 << pick.index();
         }
-        let attempt = connect(&pick.backend().target, &terms.options, preface, pool);
+        // Boxed: it may be a handshake, and whoever waits for it shall be small.
+        let attempt = Box::pin(connect(
+            &pick.backend().target,
+            &terms.options,
+            preface,
+            pool,
+        ));
         let result = if terms.timeout.is_zero() {
             attempt.await
         } else {

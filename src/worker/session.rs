@@ -78,7 +78,14 @@ struct Session {
     /// Taken out when it is over.
     conversation: Option<Conversation>,
     /// Until its turn to leave has come, once the worker drains.
-    leaving: Option<Pin<Box<Sleep>>>,
+    leaving: Option<Box<Leaving>>,
+}
+
+/// When a visitor's turn to leave comes.
+struct Leaving {
+    turn: Pin<Box<Sleep>>,
+    /// How long it may then take to be between two stanzas.
+    patience: Duration,
 }
 
 /// Serves one connection to its end. Between its beginning and its end, which are boxed for their moment,
@@ -111,14 +118,15 @@ impl Session {
             return Poll::Ready(None);
         };
         if let Some(leaving) = &mut self.leaving
-            && leaving.as_mut().poll(cx).is_ready()
+            && leaving.turn.as_mut().poll(cx).is_ready()
         {
             let words = self.visitor.rules.drain_words();
             let authenticated = conversation.authenticated() == Some(true);
-            conversation.drain(words.as_deref().filter(|_| authenticated));
+            let words = words.as_deref().filter(|_| authenticated);
+            conversation.drain(words, leaving.patience);
             // Far away: it is on its way.
             let never = Instant::now() + Duration::from_secs(3600);
-            leaving.as_mut().reset(never);
+            leaving.turn.as_mut().reset(never);
         }
         let outcome = Pin::new(&mut *conversation).poll(cx);
         let ledger = &self.visitor.ledger;
@@ -139,7 +147,11 @@ impl Session {
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         const SHARE: f64 = 0.9;
         let place = (self.visitor.id.wrapping_mul(GOLDEN) >> 11) as f64 / (1_u64 << 53) as f64;
-        self.leaving = Some(Box::pin(sleep(limit.mul_f64(SHARE * place))));
+        self.leaving = Some(Box::new(Leaving {
+            turn: Box::pin(sleep(limit.mul_f64(SHARE * place))),
+            // The last of them still ends in order, and not by the end of the drain.
+            patience: limit.mul_f64((1.0 - SHARE) / 2.0),
+        }));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::endpoint::secure::{SecureError, secure};
 use crate::tls::handshake::{Handshake, server_name};
 use crate::upstream::Link;
 use crate::upstream::dial::Dialed;
-use crate::wire::xmpp::{Answer, Header, Receiving, STARTTLS, Starttls, header};
+use crate::wire::xmpp::{Answer, Condition, Header, Receiving, STARTTLS, Starttls, header};
 
 use super::super::{Guest, by};
 
@@ -56,6 +56,24 @@ pub(super) struct Answered {
     pub(super) bytes: Vec<u8>,
     /// What has read them, to read on.
     pub(super) server: Receiving,
+    /// How many of them, the last ones, it has not read: what came with the features.
+    pub(super) unread: usize,
+}
+
+/// Whether a backend can be spoken to for this stream: where STARTTLS is, the stream's domain is what it proves to be.
+/// What a client lacks is not the backend's fault.
+///
+/// # Errors
+/// What the client is told.
+pub(super) fn check(link: &Link, asked: &Header) -> Result<(), Condition> {
+    if link.starttls != BackStarttls::Speak {
+        return Ok(());
+    }
+    let host = asked.to.as_deref().ok_or(Condition::ImproperAddressing)?;
+    match server_name(host) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Condition::HostUnknown),
+    }
 }
 
 /// What a backend gets first: the client's own bytes, or, where TLS comes between, a header of ours that asks for
@@ -140,33 +158,32 @@ async fn talk(
     heard: &[u8],
     guest: &Guest<'_>,
 ) -> Result<(Dialogue, Answered, bool), LinkError> {
-    let mut said = listen(&mut back, guest).await?;
+    let mut said = listen(&mut back, asked, guest).await?;
     if link.starttls == BackStarttls::Speak {
-        back = speak(back, said, link, asked, guest).await?;
+        back = Box::pin(speak(back, said, link, asked, guest)).await?;
         back.write(heard).await?;
-        said = listen(&mut back, guest).await?;
+        said = listen(&mut back, asked, guest).await?;
     }
     let Said {
-        answered: Answered { mut bytes, server },
+        mut answered,
         offer,
     } = said;
     let mut stripped = false;
-    if let Some(offer) = offer
-        && link.starttls != BackStarttls::Keep
-    {
+    if let Some(offer) = offer {
         if offer.required {
             return Err(LinkError::Required);
         }
         let cut = usize::try_from(offer.range.start)..usize::try_from(offer.range.end);
-        if let (Ok(start), Ok(end)) = (cut.start, cut.end)
+        if link.starttls != BackStarttls::Keep
+            && let (Ok(start), Ok(end)) = (cut.start, cut.end)
             && start <= end
-            && end <= bytes.len()
+            && end <= answered.bytes.len()
         {
-            bytes.drain(start..end);
+            answered.bytes.drain(start..end);
             stripped = true;
         }
     }
-    Ok((back, Answered { bytes, server }, stripped))
+    Ok((back, answered, stripped))
 }
 
 /// What a backend has said, up to its features or to whatever came in their place.
@@ -175,11 +192,12 @@ struct Said {
     offer: Option<Starttls>,
 }
 
-async fn listen(back: &mut Dialogue, guest: &Guest<'_>) -> Result<Said, LinkError> {
+async fn listen(back: &mut Dialogue, asked: &Header, guest: &Guest<'_>) -> Result<Said, LinkError> {
     let until = Some(Instant::now() + ANSWER_WAIT);
     let mut bytes = Vec::new();
     let mut server = Receiving::new(ANSWER_MAX);
     let mut offer = None;
+    let mut unread = 0;
     'listening: loop {
         let looked_at = bytes.len();
         match by(until, back.read(guest.pool, &mut bytes)).await {
@@ -192,9 +210,11 @@ async fn listen(back: &mut Dialogue, guest: &Guest<'_>) -> Result<Said, LinkErro
         loop {
             match server.read(&mut input) {
                 Ok(None) => break,
-                Ok(Some(Answer::Header)) => {}
+                // Before version 1.0 no features follow.
+                Ok(Some(Answer::Header)) if asked.version.is_some() => {}
                 Ok(Some(Answer::Features(features))) => {
                     offer = features.starttls;
+                    unread = input.len();
                     break 'listening;
                 }
                 Ok(Some(Answer::Error { text, .. }))
@@ -204,7 +224,11 @@ async fn listen(back: &mut Dialogue, guest: &Guest<'_>) -> Result<Said, LinkErro
                 {
                     return Err(LinkError::Required);
                 }
-                Ok(Some(_)) | Err(_) => break 'listening,
+                Ok(Some(_)) => {
+                    unread = input.len();
+                    break 'listening;
+                }
+                Err(_) => break 'listening,
             }
         }
     }
@@ -212,7 +236,11 @@ async fn listen(back: &mut Dialogue, guest: &Guest<'_>) -> Result<Said, LinkErro
         return Err(LinkError::Silent);
     }
     Ok(Said {
-        answered: Answered { bytes, server },
+        answered: Answered {
+            bytes,
+            server,
+            unread,
+        },
         offer,
     })
 }

@@ -49,13 +49,13 @@ pub(in super::super) async fn plain(
         Ok(Agreed::Starttls { host }) => {
             // Everything that was read and understood ends here.
             let Opening { socket, .. } = opening;
-            starttls(socket, &host, guest).await
+            Box::pin(starttls(socket, &host, guest)).await
         }
         Ok(Agreed::Passthrough { host, upstream }) => {
             let Opening { socket, heard, .. } = opening;
-            raw::pass(socket, &heard, Some(&host), upstream, guest).await
+            Box::pin(raw::pass(socket, &heard, Some(&host), upstream, guest)).await
         }
-        Err(ending) => Err(opening.end(ending).await),
+        Err(ending) => Err(Box::pin(opening.end(ending)).await),
     }
 }
 
@@ -247,5 +247,5 @@ async fn starttls(socket: Socket, host: &str, guest: &Guest<'_>) -> Result<Conve
     }
     let shaken = front::shake(socket, &early, Some(host), deadline, guest).await?;
     drop(early);
-    secured(shaken, Some(host), guest).await
+    Box::pin(secured(shaken, Some(host), guest)).await
 }

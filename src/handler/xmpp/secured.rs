@@ -6,6 +6,7 @@ use crate::config::{Scheme, TlsMode};
 use crate::endpoint::dialogue::{Dialogue, DialogueError, Heard};
 use crate::relay::Moved;
 use crate::relay::stream::{Guard, Stream};
+use crate::tls::TlsError;
 use crate::tls::handshake::TlsFacts;
 use crate::upstream::dial::Dialed;
 use crate::wire::proxy;
@@ -52,21 +53,28 @@ pub(in super::super) async fn secured(
                 looked_at,
                 ..
             } = stream;
-            // The server's side of the stream has passed up to here.
+            // The server's side of the stream has passed up to here; what came with its features, the success of a
+            // login that the client did not wait to begin, has not been looked at.
+            let (read, unread) = answered
+                .bytes
+                .split_at(answered.bytes.len() - answered.unread);
             let mut down = Depth::new(0);
-            down.feed(&answered.bytes);
-            let guard = guest.rules.xmpp.guard.is_some().then(|| {
+            down.feed(read);
+            let xmpp = &guest.rules.xmpp;
+            let guarded = xmpp.guard.is_some();
+            let guard = (guarded || xmpp.element_size > 0).then(|| {
                 Box::new(Guard {
-                    client: scan,
+                    client: guarded.then_some(scan),
                     server: answered.server,
-                    deadline,
+                    deadline: deadline.filter(|_| guarded),
                 })
             });
             let begun = Moved {
                 up: looked_at as u64,
                 down: answered.bytes.len() as u64,
             };
-            let watched = Stream::new(guard, down, guest.rules.xmpp.element_size);
+            let mut watched = Stream::new(guard, down, xmpp.element_size);
+            watched.answered(unread);
             Ok(Conversation::join_stream(
                 front.into_parts(),
                 dialed,
@@ -75,7 +83,7 @@ pub(in super::super) async fn secured(
                 guest,
             ))
         }
-        Err(ending) => Err(stream.end(ending).await),
+        Err(ending) => Err(Box::pin(stream.end(ending)).await),
     }
 }
 
@@ -85,16 +93,18 @@ enum Ending {
     Refused(Condition, Option<&'static str>),
     /// Somebody speaks HTTP.
     Http,
-    /// The client broke TLS, or is gone.
+    /// The client broke TLS, and was told so.
+    Broken(TlsError),
+    /// The client is gone.
     Left(&'static str),
 }
 
 impl From<DialogueError> for Ending {
     fn from(error: DialogueError) -> Self {
-        Self::Left(match error {
-            DialogueError::Io(_) => "client_gone",
-            DialogueError::Tls(_) => "client_tls_error",
-        })
+        match error {
+            DialogueError::Io(_) => Self::Left("client_gone"),
+            DialogueError::Tls(error) => Self::Broken(error),
+        }
     }
 }
 
@@ -144,16 +154,17 @@ impl Opening<'_> {
             });
         let upstream = self.guest.upstream(choice.upstream);
         let upstream = upstream.map_err(|_| no_backend())?;
+        link::check(&upstream.link, &header).map_err(refused)?;
         let first = link::first_bytes(&upstream.link, &header, &self.heard);
         let told = facts.told(certificate);
-        let dialed = self.guest.dial(choice.upstream, told, &first).await;
+        let dialed = Box::pin(self.guest.dial(choice.upstream, told, &first)).await;
         let dialed = dialed.map_err(|error| {
             let (id, client, listener) = (self.guest.id, self.guest.source, &rules.name);
             tracing::debug!(id, %client, %listener, "no backend for a stream: {error}");
             no_backend()
         })?;
         let answered = link::answer(dialed, &upstream.link, &header, &self.heard, self.guest);
-        let (dialed, answered) = answered.await.map_err(|error| {
+        let (dialed, answered) = Box::pin(answered).await.map_err(|error| {
             let (id, client, listener) = (self.guest.id, self.guest.source, &rules.name);
             tracing::debug!(id, %client, %listener, "no stream from the backend: {error}");
             match error {
@@ -214,8 +225,13 @@ impl Opening<'_> {
         if let Some(host) = &header.to {
             let asked = facts.sni.as_deref().or(told);
             let other = asked.is_some_and(|asked| !asked.eq_ignore_ascii_case(host));
-            let unserved = rules.routes.serves(host) == Some(false);
-            if unserved || (rules.xmpp.to_must_match && other) {
+            // As before STARTTLS: where the settings do not say it, the certificates do.
+            let covered = || {
+                let tls = self.guest.tls;
+                tls.is_some_and(|tls| tls.certificates().covering(host).is_some())
+            };
+            let served = rules.routes.serves(host).unwrap_or_else(covered);
+            if !served || (rules.xmpp.to_must_match && other) {
                 return Err(refused(Condition::HostUnknown));
             }
         } else if rules.xmpp.to_must_match {
@@ -237,6 +253,10 @@ impl Opening<'_> {
             Ending::Http => {
                 in_a_moment(self.front.write(NO_HTTP)).await;
                 Refusal::opening("http")
+            }
+            Ending::Broken(error) => {
+                self.guest.cells.record_errors.count(error.reason());
+                Refusal::opening("client_tls_error")
             }
             Ending::Left(reason) => Refusal::opening(reason),
         };
