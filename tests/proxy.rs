@@ -18,10 +18,18 @@ mod proxy {
     mod backends;
     mod bytes;
     mod close;
+    mod drain;
+    mod guard;
     mod handshake;
     mod hellos;
+    mod ledger;
     mod limits;
+    mod passthrough;
     mod pool;
+    mod probe;
+    mod proxy_protocol;
     mod records;
+    mod starttls;
     mod starve;
+    mod streams;
 }

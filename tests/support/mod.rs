@@ -9,6 +9,7 @@ pub mod pattern;
 pub mod ports;
 pub mod record;
 pub mod vestibule;
+pub mod xmpp;
 
 use std::future::Future;
 use std::io;

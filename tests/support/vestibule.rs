@@ -49,7 +49,8 @@ impl Setup {
         self
     }
 
-    /// A settings file with this text, beside the flags.
+    /// A settings file with this text, beside the flags. In it `@0` is the address of a listener of its own,
+    /// [`Vestibule::addr_of`] zero, and so on up to `@9`; those of [`Setup::listener`] come behind.
     pub fn file(mut self, toml: &str) -> Self {
         self.file = Some(toml.to_owned());
         self
@@ -99,6 +100,17 @@ impl Setup {
         let admin = ports::free();
         let mut args = vec!["--admin".to_owned(), admin.to_string()];
         let mut addrs = Vec::new();
+        let mut file = self.file.clone();
+        if let Some(toml) = &mut file {
+            for number in 0..10 {
+                let place = format!("@{number}");
+                if !toml.contains(&place) {
+                    break;
+                }
+                addrs.push(ports::free());
+                *toml = toml.replace(&place, &addrs[number].to_string());
+            }
+        }
         for (scheme, backends) in &self.listeners {
             let addr = ports::free();
             addrs.push(addr);
@@ -127,7 +139,7 @@ impl Setup {
                 key.clone(),
             ]);
         }
-        if let Some(toml) = &self.file {
+        if let Some(toml) = &file {
             let path = fresh_path("vestibule.toml");
             std::fs::write(&path, toml).expect("write");
             args.extend(["--config".to_owned(), path.display().to_string()]);
@@ -214,6 +226,13 @@ impl Vestibule {
         }
     }
 
+    /// Asks the process to drain.
+    pub fn terminate(&self) {
+        let pid = i32::try_from(self.pid()).expect("a process id");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    }
+
     /// The process, for signals.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -289,6 +308,17 @@ impl Vestibule {
             .parse::<u64>()
             .expect("a number")
             << 10
+    }
+
+    /// CPU time of the process so far, in ticks of a hundredth of a second.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("proc");
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let field = |number: usize| -> u64 {
+            let field = fields.split_whitespace().nth(number);
+            field.expect("a field").parse().expect("a number")
+        };
+        field(11) + field(12)
     }
 
     async fn try_get(&self, path: &str) -> std::io::Result<(u16, String)> {
