@@ -18,7 +18,7 @@ def no_common_alpn(scope):
     _, port, _ = scope.tls_echo(scheme="xmpps")
     for version in ("-tls1_3", "-tls1_2"):
         expect_in("no application protocol", refused(scope, port, version, "-alpn", "h2"), version)
-    lives(scope, port)
+    Client(scope, port, "-alpn", "xmpp-client").process.wait_for("ALPN protocol: xmpp-client")
 
 
 @check("TLS 1.1: protocol_version", needs=("openssl",))

@@ -1,134 +1,211 @@
-"""Prosody and ejabberd behind `xmpps`, with slixmpp and go-sendxmpp as their users' clients."""
+"""Users of Prosody and ejabberd with the clients of other people, through Vestibule."""
 
+import contextlib
 import os
-import pwd
-import shutil
+import re
+import signal
 import sys
+import uuid
 from pathlib import Path
 
-from harness import CERTS, Missing, check, expect, expect_equal, expect_in, listening, port, until
+import servers
+from fronts import front
+from harness import CERTS, ROOT, Missing, check, expect, expect_equal, expect_in, until
+from servers import PASSWORD
+from xmpp import login
 
 HERE = Path(__file__).resolve().parent
-PASSWORD = "secret1"
-USERS = ("alice", "bob")
+NODE = ROOT / "target" / "node"
+ELSEWHERE = "127.0.0.9"  # a client's address that is not the proxy's own
+BOTH = ("root", "prosody", "ejabberdctl")
 
 
-def owned(folder, user):
-    """Gives a folder and all in it to the server's own user; returns how to run as that user."""
-    entry = pwd.getpwnam(user)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, entry.pw_uid, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": [], "cwd": folder}
+def each_server():
+    return servers.prosody(), servers.ejabberd()
 
 
-def prosody(scope):
-    """Starts Prosody with two users; returns its port."""
-    folder, number = scope.folder(), port()
-    (folder / "data").mkdir()
-    config = folder / "prosody.cfg.lua"
-    shutil.copy(HERE / "prosody.cfg.lua", config)
-    environment = {**os.environ, "PEERS_STATE": str(folder), "PEERS_PORT": str(number)}
-    who = {**owned(folder, "prosody"), "env": environment}
-    for user in USERS:
-        code, text = scope.run(
-            "prosodyctl", "--config", config, "register", user, "chat.test", PASSWORD, **who
-        )
-        expect_equal(code, 0, f"prosodyctl register {user}: {text}")
-    server = scope.start("prosody", "--config", config, "-F", **who)
-    until(lambda: listening(number) or not server.running, "Prosody", wait=20)
-    expect(server.running, f"Prosody ended:\n{server.text}")
-    return number
+def slix(what, server, number, mode, *more, trust=CERTS / "ecdsa.cert.pem"):
+    return (sys.executable, HERE / "slix.py", what, server.host, number, mode, trust, *more)
 
 
-def ejabberd(scope):
-    """Starts ejabberd with two users; returns its port."""
-    folder, number = scope.folder(), port()
-    for name in ("spool", "logs"):
-        (folder / name).mkdir()
-    config = (HERE / "ejabberd.yml").read_text().replace("@PORT@", str(number))
-    (folder / "ejabberd.yml").write_text(config)
-    (folder / "inetrc").write_text("")
-    node = f"vestibule{number}@localhost"
-    # A port mapper of its own, on loopback, that is ended with the check.
-    mapper = port()
-    (folder / "ejabberdctl.cfg").write_text(
-        f"ERLANG_NODE={node}\nINET_DIST_INTERFACE=127.0.0.1\nERL_EPMD_ADDRESS=127.0.0.1\n"
-        f"export ERL_EPMD_PORT={mapper}\n"
-    )
-    environment = {
-        **os.environ, "HOME": str(folder), "ERL_EPMD_PORT": str(mapper), "ERL_EPMD_ADDRESS": "127.0.0.1"
-    }
-    who = {**owned(folder, "ejabberd"), "env": environment}
-    control = (
-        "ejabberdctl", "--config-dir", folder, "--config", folder / "ejabberd.yml",
-        "--ctl-config", folder / "ejabberdctl.cfg", "--logs", folder / "logs",
-        "--spool", folder / "spool", "--node", node,
-    )
-    epmd = shutil.which("epmd") or "/usr/bin/epmd"
-    scope.start(epmd, "-address", "127.0.0.1", "-port", mapper, **who)
-    until(lambda: listening(mapper), "epmd")
-    server = scope.start(*control, "foreground", **who)
-
-    def stop():
-        if server.running:
-            scope.run(*control, "stop", **who)
-            server.wait(20)
-
-    scope.callback(stop)
-    until(lambda: listening(number) or not server.running, "ejabberd", wait=60)
-    expect(server.running, f"ejabberd ended:\n{server.text}")
-    for user in USERS:
-        code, text = scope.run(*control, "register", user, "chat.test", PASSWORD, **who)
-        expect_equal(code, 0, f"ejabberdctl register {user}: {text}")
-    return number
+def talk(scope, server, number, mode, avatar=0, trust=CERTS / "ecdsa.cert.pem", tls=""):
+    """Two slixmpp users talk; the server must have seen their own address. `avatar` is the size of one that is
+    published, `tls` the only version that the clients speak."""
+    since = server.mark()
+    environment = {**os.environ, "PEERS_SOURCE": ELSEWHERE, "PEERS_TLS": tls}
+    code, out = scope.run(*slix("talk", server, number, mode, avatar, trust=trust), env=environment)
+    if "No module named 'slixmpp'" in out:
+        raise Missing("slixmpp (PyPI)")
+    expect_equal(code, 0, f"slixmpp, {server.name}, {mode}: {out[-3000:]}")
+    expect_equal(out.count("heard:"), 4, f"messages that arrived: {out[-3000:]}")
+    server.wait_log(since, re.escape(ELSEWHERE))
 
 
-def front_of(scope, backend):
-    front = port()
-    scope.vestibule("--forward", f"xmpps://127.0.0.1:{front}=127.0.0.1:{backend}")
-    return front
+@check("slixmpp: STARTTLS login, roster, messages, a 200 kB avatar; the servers see the client's address", needs=BOTH)
+def slix_starttls(scope):
+    for server in each_server():
+        proxy = front(scope, server)
+        talk(scope, server, proxy.ports["starttls"], "starttls", 200_000)
 
 
-def exchange(scope, front):
-    """slixmpp: two users, a message each way; a small one and one of many records."""
-    for text in ("grüße 👋", "long " + "0123456789" * 6000):
-        code, out = scope.run(
-            sys.executable, HERE / "exchange.py", front, text, CERTS / "ecdsa.cert.pem", wait=60
-        )
-        if "No module named 'slixmpp'" in out:
-            raise Missing("slixmpp (PyPI)")
-        expect_equal(code, 0, f"slixmpp: {out[-3000:]}")
-        expect_equal(out.count("heard:"), 2, f"messages that arrived: {out[-3000:]}")
+@check("slixmpp: Direct TLS without ALPN, PROXY v1 and v2", needs=BOTH)
+def slix_direct(scope):
+    for server in each_server():
+        for version in ("v1", "v2"):
+            proxy = front(scope, server, proxy_protocol=version)
+            talk(scope, server, proxy.ports["direct"], "direct")
 
 
-def sendxmpp(scope, front):
-    """go-sendxmpp: one listens, the other sends."""
-    login = ("-t", "-n", "-p", PASSWORD, "-j", f"127.0.0.1:{front}")
-    text = "sent by go-sendxmpp through the front door"
-    listener = scope.start("go-sendxmpp", *login, "-d", "-u", "bob@chat.test", "-l")
-    # Its debug output shows the stream: once the presence is out, messages reach it.
-    listener.wait_for("<presence", wait=20)
-    code, out = scope.run(
-        "sh", "-c", 'printf "%s\\n" "$0" | go-sendxmpp "$@"', text,
-        *login, "-u", "alice@chat.test", "bob@chat.test", wait=30,
-    )
-    expect_equal(code, 0, f"go-sendxmpp as sender: {out[-2000:]}")
-    listener.wait_for(text, wait=15)
-    expect_in("alice@chat.test", listener.text, "the sender of the message")
+@check("one port, two domains: users reach the server of theirs, by STARTTLS and Direct TLS", needs=BOTH)
+def slix_routed(scope):
+    proxy = front(scope, *each_server(), kinds=("auto",))
+    for server, mode in zip(each_server(), ("direct", "starttls")):
+        talk(scope, server, proxy.ports["auto"], mode)
+        talk(scope, server, proxy.ports["auto"], "starttls" if mode == "direct" else "direct")
 
 
-@check("Prosody: slixmpp users log in by Direct TLS and talk", needs=("root", "prosody", "prosodyctl"))
-def prosody_slixmpp(scope):
-    exchange(scope, front_of(scope, prosody(scope)))
+@check("@xmpp/client: STARTTLS, and Direct TLS without SNI", needs=(*BOTH, "node"))
+def node(scope):
+    for server in each_server():
+        proxy = front(scope, *sorted(each_server(), key=lambda other: other is not server))
+        for scheme, kind in (("xmpp", "starttls"), ("xmpps", "direct")):
+            client = node_client(scope, proxy.ports[kind], server, scheme)
+            expect_equal(client.wait(15), 0, f"@xmpp/client, {server.name}, {kind}: {client.text[-2000:]}")
+            expect_in("heard:", client.text, f"{server.name}, {kind}")
 
 
-@check("Prosody: go-sendxmpp sends and receives", needs=("root", "prosody", "go-sendxmpp"))
-def prosody_sendxmpp(scope):
-    sendxmpp(scope, front_of(scope, prosody(scope)))
+def node_client(scope, number, server, scheme, *more):
+    if not (NODE / "node_modules" / "@xmpp" / "client").exists():
+        raise Missing("@xmpp/client (npm, in target/node)")
+    url = f"{scheme}://127.0.0.1:{number}"
+    return scope.start("node", HERE / "talk.mjs", url, server.host, "bob", *more, cwd=NODE)
 
 
-@check("ejabberd: slixmpp and go-sendxmpp users talk", needs=("root", "ejabberdctl", "go-sendxmpp"))
-def ejabberd_both(scope):
-    front = front_of(scope, ejabberd(scope))
-    exchange(scope, front)
-    sendxmpp(scope, front)
+@check("go-sendxmpp: STARTTLS and Direct TLS, sends and receives", needs=(*BOTH, "go-sendxmpp"))
+def sendxmpp(scope):
+    for server in each_server():
+        proxy = front(scope, server)
+        for kind, flags in (("starttls", ()), ("direct", ("-t",))):
+            login = ("-n", *flags, "-p", PASSWORD, "-j", f"127.0.0.1:{proxy.ports[kind]}")
+            text = f"sent by go-sendxmpp {uuid.uuid4()}"
+            listener = scope.start("go-sendxmpp", *login, "-d", "-u", f"bob@{server.host}", "-l")
+            # Its debug output shows the stream: once the presence is out, messages reach it.
+            listener.wait_for("<presence", wait=20)
+            code, out = scope.run(
+                "sh", "-c", 'printf "%s\\n" "$0" | go-sendxmpp "$@"', text,
+                *login, "-u", f"alice@{server.host}", f"bob@{server.host}", wait=30,
+            )
+            expect_equal(code, 0, f"go-sendxmpp as sender, {server.name}, {kind}: {out[-2000:]}")
+            listener.wait_for(text, wait=15)
+            listener.end()
+
+
+@check("profanity: STARTTLS and Direct TLS, sends and receives", needs=(*BOTH, "profanity", "tmux"))
+def profanity(scope):
+    for server in each_server():
+        proxy = front(scope, server)
+        for kind, tls in (("starttls", "trust"), ("direct", "legacy")):
+            with Terminal(scope, server) as terminal:
+                terminal.type(
+                    f"/connect alice@{server.host} server 127.0.0.1 port {proxy.ports[kind]} tls {tls}"
+                )
+                terminal.until("(?i)password")
+                terminal.type(PASSWORD)
+                if tls == "legacy":
+                    terminal.until("/tls allow")
+                    terminal.type("/tls allow")
+                terminal.until(r"(?i)logged in successfully|alice@\S+ \(online\)")
+                with login(server, proxy.ports["starttls"], user="bob") as bob:
+                    bob.send("<presence/>")
+                    text, answer = (f"{word}-{uuid.uuid4().hex[:8]}" for word in ("sent", "answered"))
+                    terminal.type(f"/msg bob@{server.host} {text}")
+                    bob.read(text)
+                    bob.send(f"<message to='alice@{server.host}' type='chat'><body>{answer}</body></message>")
+                    terminal.until(answer)
+                    bob.close()
+
+
+class Terminal:
+    """profanity in a terminal of its own, which a tmux server of its own holds."""
+
+    def __init__(self, scope, server):
+        self._folder = scope.folder()
+        self._environment = {
+            **os.environ, "HOME": str(self._folder), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8",
+            "XDG_CONFIG_HOME": str(self._folder / "config"), "XDG_DATA_HOME": str(self._folder / "data"),
+        }
+        self._scope = scope
+
+    def _tmux(self, *words):
+        code, out = self._scope.run("tmux", "-S", self._folder / "tmux", *words, env=self._environment)
+        expect_equal(code, 0, f"tmux {words[0]}: {out}")
+        return out
+
+    def __enter__(self):
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", "200", "-y", "60", "profanity", "-l", "DEBUG")
+        self.until("(?i)type '/help'|profanity")
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(Exception):
+            self._tmux("kill-server")
+
+    def type(self, line):
+        self._tmux("send-keys", "-l", line)
+        self._tmux("send-keys", "Enter")
+
+    def until(self, pattern):
+        try:
+            until(lambda: re.search(pattern, self._screen()), f"{pattern!r} on the screen", wait=15)
+        except Exception as failed:
+            raise type(failed)(f"{failed}\n{self._screen()}") from None
+
+    def _screen(self):
+        return self._tmux("capture-pane", "-p")
+
+
+@check("XEP-0198: sessions go on after the proxy was killed, and after it was drained", needs=BOTH)
+def resumption(scope):
+    prosody, ejabberd = each_server()
+    for server, kind, how in (
+        (prosody, "starttls", signal.SIGKILL),
+        (prosody, "direct", signal.SIGTERM),
+        (ejabberd, "direct", signal.SIGKILL),
+        (ejabberd, "starttls", signal.SIGTERM),
+    ):
+        proxy = front(scope, server, flags=("--drain-timeout", "1s"))
+        client = scope.start(*slix("resume", server, proxy.ports[kind], kind))
+        client.wait_for("event: sm_enabled", wait=15)
+        proxy.process.signal(how)
+        client.wait_for("event: disconnected", wait=15)
+        proxy.process.wait()
+        again = front(scope, server, ports=proxy.ports)
+        seen = len(client.text)
+        client.send("again\n")
+        client.wait_for("event: session_resumed", wait=15, after=seen)
+        client.send("enough\n")
+        expect_equal(client.wait(15), 0, f"exit code of the client, {server.name}, {how.name}")
+        again.process.end()
+
+
+@check("a drain says so to its users: where to go, or that the house closes", needs=BOTH)
+def drain_words(scope):
+    for server in each_server():
+        for words, told in (
+            ("see-other-host=elsewhere.test:5222", ">elsewhere.test:5222</see-other-host>"),
+            ("system-shutdown", "<system-shutdown "),
+            ("close", ""),
+        ):
+            proxy = front(scope, server, more=f'\n[xmpp]\non_drain = "{words}"\n', flags=("--drain-timeout", "500ms"))
+            users = [login(server, proxy.ports[mode], mode) for mode in ("starttls", "direct")]
+            since = server.mark()
+            proxy.process.signal(signal.SIGTERM)
+            for user in users:
+                with user:
+                    answer = user.read_end()
+                    expect_in(told, answer, f"{server.name}, {words}")
+                    expect_equal("</stream:stream>" in answer, bool(told), f"a goodbye, {words}: {answer}")
+            expect_equal(proxy.process.wait(), 0, "exit code")
+            # A goodbye would end sessions that can be resumed.
+            goodbyes = re.findall("Received.*</stream:stream>.*", since())
+            expect(not goodbyes, f"{server.name} was told goodbye: {goodbyes}\n{since()[:5000]}")

@@ -245,6 +245,27 @@ class Scope(contextlib.ExitStack):
         return self.vestibule("--forward", forward, *flags, **options), front, backend
 
 
+_shared_scope = Scope()
+_shared = {}
+
+
+def shared(make):
+    """What `make(scope)` returns: made once, by the first check that asks, and kept until `end_shared`."""
+    if make not in _shared:
+        try:
+            _shared[make] = make(_shared_scope)
+        except Exception as failed:  # The next check that asks must not wait for the same failure.
+            _shared[make] = failed
+    if isinstance(_shared[make], Exception):
+        raise _shared[make].with_traceback(None)
+    return _shared[make]
+
+
+def end_shared():
+    _shared.clear()
+    _shared_scope.close()
+
+
 def pair_flags(name):
     return ["--cert", CERTS / f"{name}.cert.pem", "--key", CERTS / f"{name}.key.pem"]
 

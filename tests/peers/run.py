@@ -21,7 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import harness  # noqa: E402
 
-TOPICS = ("suites", "alerts", "backends", "web", "chat", "lifecycle", "container")
+TOPICS = (
+    "suites", "alerts", "backends", "web", "proxying", "chat", "streams", "federation", "lifecycle", "container",
+)
 
 
 def chosen(topic, title, wanted):
@@ -55,22 +57,23 @@ def main(arguments):
         importlib.import_module(topic)
     counts = {"PASS": 0, "FAIL": 0, "SKIP": 0}
     failures = []
-    for topic, title, needs, function in harness.CHECKS:
-        if not chosen(topic, title, wanted):
-            continue
-        if "--list" in arguments:
-            print(f"{topic}: {title}")
-            continue
-        started = time.monotonic()
-        verdict, reason = run(topic, title, needs, function)
-        counts[verdict] += 1
-        print(f"{verdict} {topic}: {title} ({time.monotonic() - started:.1f} s)", flush=True)
-        if reason:
-            print(f"    {reason.splitlines()[0]}", flush=True)
-        if verdict == "FAIL":
-            failures.append(f"FAIL {topic}: {title}\n    {reason}")
+    checks = [check for check in harness.CHECKS if chosen(check[0], check[1], wanted)]
     if "--list" in arguments:
+        for topic, title, *_ in checks:
+            print(f"{topic}: {title}")
         return 0
+    try:
+        for topic, title, needs, function in checks:
+            started = time.monotonic()
+            verdict, reason = run(topic, title, needs, function)
+            counts[verdict] += 1
+            print(f"{verdict} {topic}: {title} ({time.monotonic() - started:.1f} s)", flush=True)
+            if reason:
+                print(f"    {reason.splitlines()[0]}", flush=True)
+            if verdict == "FAIL":
+                failures.append(f"FAIL {topic}: {title}\n    {reason}")
+    finally:
+        harness.end_shared()
     if failures:
         print("\n---- in full:", *failures, sep="\n")
     print(f"peers: {counts['PASS']} passed, {counts['FAIL']} failed, {counts['SKIP']} skipped")
