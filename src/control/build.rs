@@ -166,7 +166,7 @@ fn terms(
     // Servers that come with a certificate are looked at by what is trusted of our own backends, too. Where nothing
     // is, none is verified.
     let ca = config.upstreams.get(usize::from(listener.upstream.0));
-    let clients = rules.routes.offers_servers().then(|| {
+    let clients = rules.routes.terminates_servers().then(|| {
         let own = ca.iter().flat_map(|upstream| &upstream.ca);
         let own = own.filter_map(|file| load_trusted(file).ok()).flatten();
         BackTerms::new(own.collect()).ok()

@@ -186,8 +186,8 @@ async fn ask(question: &Question, pool: &Magazine) -> Result<Vec<Finding>, Strin
         end_point: None,
         crc32c: false,
     });
-    let from = (question.role == Role::Server).then_some(question.domain.as_str());
-    let first = header(question.role, from, Some(&question.domain), None, "en");
+    // Without `from`: a server has nobody to be but itself here, and would not have that.
+    let first = header(question.role, None, Some(&question.domain), None, "en");
     let preface = Preface {
         header: &told,
         first: first.as_bytes(),

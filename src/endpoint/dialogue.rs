@@ -43,7 +43,7 @@ pub enum Heard {
 /// See the module.
 pub struct Dialogue {
     endpoint: Endpoint,
-    /// Read and not opened yet: less than a record after each read.
+    /// Read and not opened yet.
     sealed: Vec<u8>,
     /// The peer has said that it will send no more.
     ended: bool,
@@ -68,7 +68,8 @@ impl Dialogue {
         (self.endpoint, rest)
     }
 
-    /// Appends what comes next to `plain`: at most what a small buffer holds. No deadline here: the caller has one.
+    /// Appends what comes next to `plain`: at most what a small buffer or a record holds. No deadline here: the
+    /// caller has one.
     ///
     /// # Errors
     /// The socket's, or the record layer's.
@@ -99,12 +100,15 @@ impl Dialogue {
         }
     }
 
-    /// Opens the whole records that are there. `None`: there was no payload in them.
+    /// Opens records up to the first with payload; those behind it stay as they are, so that an end among them is
+    /// found by whoever reads on. `None`: there was no payload in what is there.
     async fn open(&mut self, plain: &mut Vec<u8>) -> Result<Option<Heard>, DialogueError> {
         let mut heard = None;
         let mut cipher = None;
         let mut consumed = 0;
-        while let Some(records) = &mut self.endpoint.records {
+        while heard.is_none()
+            && let Some(records) = &mut self.endpoint.records
+        {
             let bytes = &mut self.sealed[consumed..];
             let (len, opened) = match records.opener.record_len(bytes) {
                 Ok(Some(len)) if len <= bytes.len() => {
@@ -115,6 +119,7 @@ impl Dialogue {
             };
             consumed += len;
             match opened {
+                Ok(Opened::Data(range)) if range.is_empty() => {}
                 Ok(Opened::Data(range)) => {
                     plain.extend_from_slice(&bytes[range]);
                     heard = Some(Heard::Bytes);
@@ -126,10 +131,9 @@ impl Dialogue {
                     self.tell(note).await?;
                 }
                 Ok(Opened::CloseNotify) => {
-                    // What came before it is looked at first.
                     self.ended = true;
                     self.sealed.clear();
-                    return Ok(Some(heard.unwrap_or(Heard::End)));
+                    return Ok(Some(Heard::End));
                 }
                 Err(error) => {
                     if let Some(alert) = error.alert() {

@@ -9,21 +9,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use memchr::memmem;
+use tokio::time::Instant;
+
 use crate::endpoint::Endpoint;
+use crate::endpoint::dialogue::{Dialogue, Heard};
 use crate::endpoint::secure::{Rest, abort, linger};
 use crate::metrics::cells::ListenerCells;
+use crate::pool::Magazine;
 use crate::relay::stream::Stream;
 use crate::relay::{End, Moved, Outcome, Relay};
 use crate::upstream::Pick;
 use crate::upstream::dial::Dialed;
 
-use super::Guest;
+use crate::wire::xmpp::CLOSE;
+
+use super::{Guest, by};
+
+/// How long a client that was told a stream error may take to end its stream.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Most bytes of what it says meanwhile.
+const GOODBYE_MAX: usize = 64 * 1024;
 
 /// Client and backend, joined.
 pub struct Conversation {
     relay: Relay,
     /// The backend's count of connections.
     pick: Pick,
+    pool: Magazine,
     cells: Arc<ListenerCells>,
 }
 
@@ -62,6 +75,7 @@ impl Conversation {
         Self {
             relay: watch(relay),
             pick: dialed.pick,
+            pool: guest.pool.clone(),
             cells: Arc::clone(guest.cells),
         }
     }
@@ -87,8 +101,11 @@ impl Conversation {
         let (received, sent) = self.relay.key_updates();
         self.cells.updates_received.add(received.into());
         self.cells.updates_sent.add(sent.into());
-        let (front, back) = self.relay.into_endpoints();
-        if outcome.abort_back {
+        let ((front, rest), back) = self.relay.into_endpoints();
+        if outcome.parting {
+            drop(back);
+            part(Dialogue::new(front, rest), &self.pool).await;
+        } else if outcome.abort_back {
             drop(front);
             abort(back.into_socket()).await;
         } else {
@@ -99,6 +116,26 @@ impl Conversation {
         }
         outcome.end
     }
+}
+
+/// The client was told a stream error. Some answer with the end of their stream, and take it ill if they cannot (RFC 6120
+/// section 4.4 has both sides close).
+async fn part(mut front: Dialogue, pool: &Magazine) {
+    let goodbye = async {
+        let mut said = Vec::new();
+        loop {
+            match front.read(pool, &mut said).await {
+                Ok(Heard::Bytes) if said.len() < GOODBYE_MAX => {
+                    if memmem::find(&said, CLOSE.as_bytes()).is_some() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+    };
+    by(Some(Instant::now() + GOODBYE), goodbye).await;
+    front.finish().await;
 }
 
 impl Future for Conversation {

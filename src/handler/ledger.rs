@@ -78,9 +78,9 @@ impl Ledger {
     }
 
     /// The domain of an XMPP stream is known: its index among the listener's.
-    pub(super) fn names(&self, index: usize, domain: &str) {
+    pub(super) fn names(&self, index: usize, domain: Option<&str>) {
         if self.keeps {
-            self.notes.borrow_mut().get_or_insert_default().domain = Some(domain.into());
+            self.notes.borrow_mut().get_or_insert_default().domain = domain.map(Into::into);
         }
         if let Some((_, phase)) = self.stream.get() {
             let index = u16::try_from(index).unwrap_or(u16::MAX);

@@ -43,7 +43,7 @@ pub(super) async fn pass(
     if guest.rules.scheme != Scheme::Tls {
         let routes = &guest.rules.routes;
         guest.ledger.enter(Phase::Passed);
-        guest.ledger.names(routes.domain(host), host.unwrap_or("-"));
+        guest.ledger.names(routes.domain(host), host);
     }
     let told = Told {
         authority: host,

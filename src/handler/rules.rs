@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::config::{IpNet, ListenerId, OnDrain, ProxyProtocol, Scheme, Xmpp, defaults};
 use crate::relay::Limits;
 use crate::route::RouteTable;
+use crate::sys;
 use crate::upstream::Upstream;
 use crate::upstream::dial::DialTerms;
-use crate::wire::xmpp::{Caps, Condition, stream_error};
+use crate::wire::xmpp::{Caps, Condition, Role, header, stream_error};
 
 /// Immutable, and pinned by each session from birth on, so that a reload never touches a live connection.
 #[derive(Debug)]
@@ -74,6 +75,18 @@ impl Rules {
                 depth: *defaults::GUARD_DEPTHS.end(),
             },
         }
+    }
+
+    /// What a client that there is no room for is told, where it cannot be anything but an XMPP client before TLS. It costs
+    /// one write, and the client backs off better than from a reset.
+    pub fn no_room(&self) -> Option<String> {
+        let role = match self.scheme {
+            Scheme::Xmpp => Role::Client,
+            Scheme::XmppServer => Role::Server,
+            _ => return None,
+        };
+        let answer = header(role, None, None, Some(&sys::random::id()), "en");
+        Some(answer + &stream_error(Condition::ResourceConstraint, None, None))
     }
 
     /// What an authenticated stream is told when a drain ends it.

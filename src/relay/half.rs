@@ -152,6 +152,8 @@ pub(super) struct Half {
     busy: bool,
     /// close_notify was sealed.
     notified: bool,
+    /// The sink was told words of ours, and may answer them before the end.
+    parting: bool,
     /// A truncated source ends in a reset, which is the caller's to make: no FIN before it.
     reset_truncated: bool,
 }
@@ -173,6 +175,7 @@ impl Half {
             phase: Phase::Flowing,
             busy: false,
             notified: false,
+            parting: false,
             reset_truncated,
         }
     }
@@ -254,6 +257,16 @@ impl Half {
         }
     }
 
+    /// Whether words of ours were the last, and the end is left to the caller.
+    pub(super) fn parting(&self) -> bool {
+        self.parting && self.done()
+    }
+
+    /// What was read from the source and not opened, if we have ended this direction.
+    pub(super) fn take_rest(&mut self) -> Rest {
+        self.aside.take()
+    }
+
     /// Whether words of ours still wait to be said.
     pub(super) fn taking_leave(&self) -> bool {
         matches!(self.farewell.as_deref(), Some(Farewell::Words(_)))
@@ -317,7 +330,6 @@ impl Half {
                 }
                 self.phase = Phase::Done;
                 self.lease = None;
-                self.aside = None;
                 self.wait = None;
                 self.note = None;
                 self.farewell = None;
@@ -388,7 +400,10 @@ impl Half {
             }
             // 5. The end of the source, told to the sink once everything before it is written.
             if self.phase == Phase::Ending {
-                self.lease = None;
+                self.keep_rest();
+                if self.parting {
+                    return Poll::Ready(Ok(()));
+                }
                 if let Some(sealer) = sink.sealer.as_deref_mut()
                     && !self.notified
                     && matches!(self.ended.as_deref(), Some(Ended::Clean | Ended::Dismissed))
@@ -463,6 +478,7 @@ impl Half {
             };
             match range {
                 Ok(range) => {
+                    self.parting = true;
                     self.note = Some(Box::new(Note {
                         bytes: bytes.into_boxed_slice(),
                         range,
@@ -473,6 +489,21 @@ impl Half {
             }
         }
         self.end(Ended::Dismissed);
+    }
+
+    /// Gives the buffer back. What the source sent after we have ended it ourselves is kept: it may be its last words.
+    fn keep_rest(&mut self) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        let ours = matches!(
+            self.ended.as_deref(),
+            Some(Ended::Dismissed | Ended::Refused(_))
+        );
+        let unread = &*lease.unread_mut();
+        if ours && !unread.is_empty() {
+            self.aside = Some(unread.into());
+        }
     }
 
     /// Seals the next message of our own.

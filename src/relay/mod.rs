@@ -109,9 +109,7 @@ impl End {
             Self::Drained => "drained",
         }
     }
-}
 
-impl End {
     /// The same more exactly, for the access log and for streams: the condition of the stream error that was sent.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -138,6 +136,8 @@ pub struct Outcome {
     pub abort_back: bool,
     /// Whether the client ended its TCP stream, so that nobody need wait for it.
     pub front_ended: bool,
+    /// Whether the client was told a stream error: it may answer with the end of its stream, before it is sent the end.
+    pub parting: bool,
 }
 
 /// Payload bytes that a relay has taken from either side.
@@ -259,9 +259,9 @@ impl Relay {
         )
     }
 
-    /// The endpoints, to close them. Leases are given back.
-    pub fn into_endpoints(self) -> (Endpoint, Endpoint) {
-        (self.front, self.back)
+    /// The endpoints, to close them, the front with what was read from it and not opened. Leases are given back.
+    pub fn into_endpoints(mut self) -> ((Endpoint, Rest), Endpoint) {
+        ((self.front, self.up.take_rest()), self.back)
     }
 
     /// Both directions as far as they go now; then whether it is over.
@@ -344,6 +344,7 @@ impl Relay {
             end,
             abort_back,
             front_ended,
+            parting: self.down.parting(),
         }
     }
 }
@@ -429,6 +430,7 @@ impl Future for Relay {
                         end,
                         abort_back: false,
                         front_ended,
+                        parting: false,
                     });
                 }
             }

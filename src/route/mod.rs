@@ -151,6 +151,20 @@ impl RouteTable {
         }
     }
 
+    /// Whether the TLS of other servers ends here.
+    pub fn terminates_servers(&self) -> bool {
+        let servers = Some(Protocol::XmppServer);
+        let routes = self.routes.iter();
+        let mut choices = routes
+            .filter(|route| match self.scheme {
+                Scheme::Auto => route.protocol == servers,
+                _ => true,
+            })
+            .map(|route| route.choice)
+            .chain((self.scheme != Scheme::Auto).then_some(self.default));
+        self.offers_servers() && choices.any(|choice| choice.tls == TlsMode::Terminate)
+    }
+
     /// Names that the settings have for what is served here: values of metric labels, at most 256.
     pub fn domains(&self) -> &[String] {
         &self.domains

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::SocketFlags;
+use rustix::net::{SendFlags, SocketFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// What is set on a socket before it is used.
@@ -94,6 +94,13 @@ pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> 
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (fd, addr) = rustix::net::acceptfrom_with(listener, flags)?;
     Ok((fd, addr.and_then(|addr| SocketAddr::try_from(addr).ok())))
+}
+
+/// Last words for a peer that is closed at once: what its socket takes of them, without waiting.
+pub fn say(socket: impl AsFd, words: &[u8]) {
+    // Whoever is gone, or does not read, misses them.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = rustix::net::send(socket, words, flags);
 }
 
 /// Makes the coming close a reset (RST): no TIME_WAIT, and the peer sees an error.

@@ -279,7 +279,14 @@ impl Acceptor {
         let site = (!offer.rules.trusts(addr.ip())).then(|| addr.ip());
         let admission = match self.gate.admit(site, active, load) {
             Ok(admission) => admission,
-            Err(reason) => return refuse(reason, fd),
+            Err(reason) => {
+                if let Some(words) = offer.rules.no_room() {
+                    listener.cells.refused.count(reason);
+                    tracing::debug!(listener = %listener.name, ?client, reason, "refused");
+                    return sys::socket::say(&fd, words.as_bytes());
+                }
+                return refuse(reason, fd);
+            }
         };
         let accepted = Accepted {
             fd,

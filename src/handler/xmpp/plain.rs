@@ -148,6 +148,8 @@ impl Opening<'_> {
         let Some(host) = &header.to else {
             return refuse(Condition::ImproperAddressing);
         };
+        let index = rules.routes.domain(Some(host));
+        self.guest.ledger.names(index, Some(host));
         let Some(choice) = rules.routes.choose(Some(host), Some(protocol(header.role))) else {
             return refuse(Condition::HostUnknown);
         };
@@ -160,9 +162,6 @@ impl Opening<'_> {
         if !served.unwrap_or_else(|| passed || covered.is_some()) {
             return refuse(Condition::HostUnknown);
         }
-        self.guest
-            .ledger
-            .names(rules.routes.domain(Some(host)), host);
         if passed {
             let (host, upstream) = (host.clone(), choice.upstream);
             return Ok(Some(Agreed::Passthrough { host, upstream }));

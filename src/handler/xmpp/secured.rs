@@ -126,12 +126,12 @@ impl Opening<'_> {
         told: Option<&str>,
     ) -> Result<(Dialed, Answered), Ending> {
         let header = self.read_header().await?;
-        let role = self.check(&header, facts, told)?;
         let rules = self.guest.rules;
         let host = facts.sni.as_deref().or(header.to.as_deref());
         let domain = header.to.as_deref().or(host);
         let index = rules.routes.domain(domain);
-        self.guest.ledger.names(index, domain.unwrap_or("-"));
+        self.guest.ledger.names(index, domain);
+        let role = self.check(&header, facts, told)?;
         let choice = rules.routes.choose(host, Some(protocol(role)));
         // A domain whose TLS we leave alone is not ours to open.
         let choice = choice.filter(|choice| choice.tls == TlsMode::Terminate);
