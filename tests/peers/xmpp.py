@@ -38,7 +38,7 @@ class Stream:
         self.local_port = self.socket.getsockname()[1]
         self.text = ""  # all that came since the latest stream header of ours
         self.ended = False
-        self.host = None
+        self.host = self.jid = None
         if first:
             self.send(first)
 
@@ -120,7 +120,8 @@ class Stream:
         expect("<success" in answer, f"{mechanism} as {user}: {answer}")
         features = self.open(self.host)
         self.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>")
-        return self.read(r"<jid>([^<]+)</jid>").group(1)
+        self.jid = self.read(r"<jid>([^<]+)</jid>").group(1)
+        return self.jid
 
     def authenticate(self, user, password, mechanism="PLAIN", binding=None, flag="n"):
         """One SASL exchange; returns the server's last element. `flag` "y": the client knows channel binding

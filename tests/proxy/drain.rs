@@ -5,34 +5,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::support::backend::RecordingBackend;
-use crate::support::vestibule::Vestibule;
 use crate::support::xmpp::{
-    AUTH, BIND, MECHANISMS, PlainTalk, SUCCESS, SecureTalk, Talk, Way, XmppBackend, answer,
-    condition, door, open,
+    MECHANISMS, PlainTalk, Talk, Way, XmppBackend, answer, condition, door, logged_in, open,
 };
 use crate::support::{End, connect, within};
-
-/// A client that has logged in to a server that the test plays itself.
-async fn logged_in(
-    way: Way,
-    vestibule: &Vestibule,
-    backend: &mut RecordingBackend,
-) -> (SecureTalk, PlainTalk) {
-    let mut client = way.connect(vestibule.addr()).await;
-    client.say(open()).await;
-    let mut server = Talk::new(backend.accept().await);
-    server.say(answer(MECHANISMS)).await;
-    client.until("</stream:features>").await;
-    client.say(AUTH).await;
-    server.until(AUTH).await;
-    server.say(SUCCESS).await;
-    client.hears(SUCCESS).await;
-    client.say(open()).await;
-    server.until(&open()).await;
-    server.say(answer(BIND)).await;
-    client.until("</stream:features>").await;
-    (client, server)
-}
 
 #[tokio::test]
 async fn a_drain_ends_streams_without_a_word_so_that_they_can_be_resumed() {

@@ -31,9 +31,7 @@ async fn a_stream_is_in_one_phase_at_a_time() {
         client.until("</stream:features>").await;
         phase_becomes(&vestibule, "opening", 1).await;
         client.say(crate::support::xmpp::STARTTLS).await;
-        client
-            .until("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
-            .await;
+        client.until(crate::support::xmpp::PROCEED).await;
         phase_becomes(&vestibule, "handshake", 1).await;
         phase_becomes(&vestibule, "opening", 0).await;
         let mut client = client.secure(&Offer::default()).await;
@@ -228,6 +226,11 @@ async fn the_access_line_has_the_domain_and_the_id_that_the_backend_was_told() {
         assert!(stream.contains(&format!("\"bytes_up\":{up},")), "{stream}");
         let refused = line("host-unknown").await;
         assert!(refused.contains("\"backend\":null"), "{refused}");
+        // Whom a client has asked for in vain is what an operator looks for.
+        assert!(
+            refused.contains("\"domain\":\"stranger\u{e9}.test\""),
+            "{refused}"
+        );
     })
     .await;
 }
@@ -257,6 +260,26 @@ async fn bytes_of_a_stream_are_counted_from_its_first() {
         vestibule
             .metric_becomes(bytes, &[("direction", "down")], down)
             .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_passed_through_has_a_phase_of_its_own() {
+    within(30, async {
+        let backend = XmppBackend::start();
+        let vestibule = door("xmpp-server", backend.addr(), "").start().await;
+        let first = open().replace("jabber:client", "jabber:server");
+        let mut client = PlainTalk::connect(vestibule.addr()).await;
+        client.say(&first).await;
+        client.until("</stream:features>").await;
+        phase_becomes(&vestibule, "passed", 1).await;
+        assert_eq!(vestibule.metric(STREAMS, &[]).await, 1);
+        client.end().await;
+        client.rest().await;
+        vestibule.metric_becomes(STREAMS, &[], 0).await;
+        let end = [("phase", "passed"), ("reason", "closed")];
+        vestibule.metric_becomes(ENDED, &end, 1).await;
     })
     .await;
 }

@@ -11,12 +11,10 @@ use crate::support::certs::{Kind, Pair, pki};
 use crate::support::client::{Offer, OneByteClient, alert_in};
 use crate::support::vestibule::Setup;
 use crate::support::xmpp::{
-    MECHANISMS, OFFER, PlainTalk, Play, STARTTLS, SUCCESS, SecureTalk, Talk, Way, XmppBackend,
-    condition, door, header,
+    MECHANISMS, OFFER, PROCEED, PlainTalk, Play, STARTTLS, SUCCESS, SecureTalk, Talk, Way,
+    XmppBackend, condition, door, header,
 };
 use crate::support::{End, within};
-
-const PROCEED: &str = "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 
 /// A server's stream header.
 fn server_header(to: &str) -> String {

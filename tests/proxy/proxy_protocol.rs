@@ -420,9 +420,7 @@ async fn login_over(way: Way, stream: impl AsyncRead + AsyncWrite + Unpin) {
             client.say(open()).await;
             client.until("</stream:features>").await;
             client.say(crate::support::xmpp::STARTTLS).await;
-            client
-                .until("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
-                .await;
+            client.until(crate::support::xmpp::PROCEED).await;
             client.stream
         }
     };

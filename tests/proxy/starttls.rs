@@ -12,11 +12,11 @@ use crate::support::certs::{Kind, pki};
 use crate::support::client::{Offer, OneByteClient};
 use crate::support::vestibule::Setup;
 use crate::support::xmpp::{
-    CLOSE, PlainTalk, STARTTLS, Talk, Way, XmppBackend, attribute, condition, door, header, open,
+    CLOSE, PROCEED, PlainTalk, STARTTLS, Talk, Way, XmppBackend, attribute, condition, door,
+    header, open,
 };
 use crate::support::{End, read_plain, within};
 
-const PROCEED: &str = "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 const FEATURES: &str = "<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'>\
     <required/></starttls></stream:features>";
 
@@ -628,4 +628,34 @@ async fn heard(client: &mut PlainTalk, words: &str) -> bool {
             Ok(_) => {}
         }
     }
+}
+
+#[tokio::test]
+async fn a_stream_over_the_limit_is_told_that_there_is_no_room() {
+    within(30, async {
+        let backend = XmppBackend::start();
+        let vestibule = door("xmpp", backend.addr(), "")
+            .args(&["--max-connections", "1"])
+            .start()
+            .await;
+        let mut first = Way::Starttls.connect(vestibule.addr()).await;
+        first.login().await;
+        let mut second = tokio::net::TcpStream::connect(vestibule.addr())
+            .await
+            .expect("connect");
+        let (said, end) = read_plain(&mut second).await;
+        let said = String::from_utf8(said).expect("text");
+        assert!(
+            said.starts_with("<?xml version='1.0'?><stream:stream id='"),
+            "{said}"
+        );
+        assert_eq!(condition(&said), "resource-constraint");
+        assert!(said.ends_with(CLOSE), "{said}");
+        assert_eq!(end, End::Fin);
+        let refused = [("reason", "max_connections")];
+        vestibule
+            .metric_becomes("vestibule_refused_total", &refused, 1)
+            .await;
+    })
+    .await;
 }

@@ -1,42 +1,21 @@
 //! XMPP streams within TLS, however they got there: which clients reach the server, what exactly it is sent and says back,
 //! how either side's end reaches the other, and a server that wants STARTTLS of its own.
 
-use tokio::io::AsyncWriteExt;
+use std::time::Duration;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::support::backend::{RecordingBackend, StallingBackend};
 use crate::support::certs::{Kind, pki};
 use crate::support::client::{Offer, alert_in};
 use crate::support::pattern::Pattern;
 use crate::support::record::{DATA, HANDSHAKE, Received, RecordClient};
-use crate::support::vestibule::{Setup, Vestibule};
+use crate::support::vestibule::Setup;
 use crate::support::xmpp::{
-    AUTH, BIND, CLOSE, DEMAND, MECHANISMS, OFFER, PlainTalk, Play, STARTTLS, SUCCESS, SecureTalk,
-    Talk, Way, XmppBackend, answer, condition, door, header, open,
+    AUTH, CLOSE, DEMAND, MECHANISMS, OFFER, PlainTalk, Play, STARTTLS, SUCCESS, Talk, Way,
+    XmppBackend, answer, condition, door, header, logged_in, open,
 };
-use crate::support::{End, connect, ports, reset, within};
-
-/// A client that has logged in to a server that the test plays itself.
-async fn logged_in(
-    way: Way,
-    vestibule: &Vestibule,
-    backend: &mut RecordingBackend,
-) -> (SecureTalk, PlainTalk) {
-    let mut client = way.connect(vestibule.addr()).await;
-    client.say(open()).await;
-    let mut server = Talk::new(backend.accept().await);
-    server.hears(open()).await;
-    server.say(answer(MECHANISMS)).await;
-    client.until("</stream:features>").await;
-    client.say(AUTH).await;
-    server.hears(AUTH).await;
-    server.say(SUCCESS).await;
-    client.hears(SUCCESS).await;
-    client.say(open()).await;
-    server.hears(open()).await;
-    server.say(answer(BIND)).await;
-    client.until("</stream:features>").await;
-    (client, server)
-}
+use crate::support::{End, connect, ports, read_plain, read_tls, reset, within};
 
 #[tokio::test]
 async fn direct_tls_needs_neither_alpn_nor_a_name() {
@@ -664,10 +643,11 @@ async fn what_was_read_behind_the_header_and_not_opened_is_not_lost() {
             let (now, later) = bytes.split_at(bytes.len() - records[3].len() / 2);
             client.send(now).await;
             let mut server = Talk::new(backend.accept().await);
-            server.hears(first + &AUTH[..10]).await;
+            server.hears(first).await;
             let said = answer(MECHANISMS);
             server.say(&said).await;
             assert_eq!(client.data(said.len()).await, said.as_bytes());
+            server.hears(&AUTH[..10]).await;
             client.send(later).await;
             server.hears(&AUTH[10..]).await;
         }
@@ -751,6 +731,77 @@ async fn what_a_client_asks_for_is_never_the_servers_fault() {
         Way::Direct.connect(vestibule.addr()).await.login().await;
         let said = vestibule.said();
         assert!(!said.contains("cannot serve streams"), "{said}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_ends_with_its_first_words_has_ended() {
+    within(30, async {
+        let mut backend = RecordingBackend::start();
+        let vestibule = door("xmpps", backend.addr(), "").start().await;
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let offer = Offer::default().version(version);
+            let mut client = RecordClient::connect(vestibule.addr(), &offer).await;
+            let words = open() + CLOSE;
+            let records = [
+                client.tx.seal(DATA, words.as_bytes()),
+                client.tx.seal(21, &[1, 0]),
+            ];
+            client.send(&records.concat()).await;
+            let mut server = Talk::new(backend.accept().await);
+            server.hears(&words).await;
+            let said = answer(MECHANISMS) + CLOSE;
+            server.say(&said).await;
+            assert_eq!(server.rest().await, (String::new(), End::Fin));
+            server.end().await;
+            assert_eq!(client.alert().await, (said.into_bytes(), [1, 0]));
+        }
+        let closed = [("outcome", "closed")];
+        vestibule
+            .metric_becomes("vestibule_sessions_ended_total", &closed, 2)
+            .await;
+    })
+    .await;
+}
+
+/// Whoever goes on sending has no more time than who is silent.
+#[tokio::test]
+async fn a_client_that_dribbles_meets_its_deadline() {
+    within(30, async {
+        let backend = XmppBackend::start();
+        let timeouts = "[timeouts]\nstarttls = '500ms'\nauthentication = '500ms'\n";
+        let vestibule = door("auto", backend.addr(), timeouts).start().await;
+        let dribble = async |write: &mut (dyn AsyncWrite + Unpin)| {
+            while write.write_all(b" ").await.is_ok() && write.flush().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        for greeted in [false, true] {
+            let mut client = PlainTalk::connect(vestibule.addr()).await;
+            if greeted {
+                client.say(open()).await;
+            }
+            let (mut read, mut write) = client.stream.split();
+            let said = tokio::select! {
+                said = read_plain(&mut read) => said,
+                () = dribble(&mut write) => panic!("no end was heard"),
+            };
+            let said = String::from_utf8(said.0).unwrap();
+            assert_eq!(condition(&said), "connection-timeout");
+
+            let mut client = Way::Direct.connect(vestibule.addr()).await;
+            if greeted {
+                client.say(open()).await;
+            }
+            let (mut read, mut write) = tokio::io::split(client.stream);
+            let said = tokio::select! {
+                said = read_tls(&mut read) => said,
+                () = dribble(&mut write) => panic!("no end was heard"),
+            };
+            let said = String::from_utf8(said.0).unwrap();
+            assert_eq!(condition(&said), "connection-timeout");
+        }
     })
     .await;
 }

@@ -10,9 +10,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use super::backend::RecordingBackend;
 use super::certs::Pair;
 use super::client::{Offer, TlsClient};
-use super::vestibule::Setup;
+use super::vestibule::{Setup, Vestibule};
 use super::{End, connect, end_of, ports, read_plain, read_tls};
 
 /// Both namespaces of a client's stream.
@@ -20,6 +21,8 @@ pub const NAMESPACES: &str =
     "xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'";
 /// The wish to begin TLS.
 pub const STARTTLS: &str = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
+/// The answer to it.
+pub const PROCEED: &str = "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 /// A login whose success every server here gives.
 pub const AUTH: &str =
     "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AGEAYg==</auth>";
@@ -214,8 +217,7 @@ impl PlainTalk {
         self.say(open()).await;
         let greeting = self.until("</stream:features>").await;
         self.say(STARTTLS).await;
-        self.hears("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
-            .await;
+        self.hears(PROCEED).await;
         greeting
     }
 
@@ -536,7 +538,7 @@ async fn perform<S: AsyncRead + AsyncWrite + Unpin>(
                 },
                 Cue::Starttls if play.tls.is_some() => {
                     stream
-                        .write_all(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
+                        .write_all(PROCEED.as_bytes())
                         .await
                         .map_err(|error| end_of(&error))?;
                     return Ok(());
@@ -602,4 +604,27 @@ fn cue(input: &[u8]) -> Option<(usize, Cue)> {
 /// server what it offers at start, so that all it hears is the tests'.
 pub fn door(scheme: &str, backend: impl ToString, settings: &str) -> Setup {
     Setup::new(scheme, backend).file(&format!("[xmpp]\nprobe = false\n{settings}"))
+}
+
+/// A client that has logged in to a server that the test plays itself.
+pub async fn logged_in(
+    way: Way,
+    vestibule: &Vestibule,
+    backend: &mut RecordingBackend,
+) -> (SecureTalk, PlainTalk) {
+    let mut client = way.connect(vestibule.addr()).await;
+    client.say(open()).await;
+    let mut server = Talk::new(backend.accept().await);
+    server.hears(open()).await;
+    server.say(answer(MECHANISMS)).await;
+    client.until("</stream:features>").await;
+    client.say(AUTH).await;
+    server.hears(AUTH).await;
+    server.say(SUCCESS).await;
+    client.hears(SUCCESS).await;
+    client.say(open()).await;
+    server.hears(open()).await;
+    server.say(answer(BIND)).await;
+    client.until("</stream:features>").await;
+    (client, server)
 }
