@@ -1,5 +1,5 @@
-//! XMPP streams: what is said before TLS ([`plain`]), the stream within it until it is joined with a backend
-//! ([`secured`]), and what a backend says first ([`link`]).
+//! XMPP streams: what is said before TLS ([`plain()`]), the stream within it until it is joined with a backend
+//! ([`secured()`]), and what a backend says first ([`link`]).
 //!
 //! Nothing that was said before TLS is used after it (RFC 6120 section 5.3.2): the plaintext, its scanner and what it
 //! read are gone when the handshake begins. One thing is kept, for settings that ask for it: the host, so that the
