@@ -1,7 +1,7 @@
 //! XMPP streams within TLS, however they got there: which clients reach the server, what exactly it is sent and says back,
 //! how either side's end reaches the other, and a server that wants STARTTLS of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
@@ -586,6 +586,37 @@ async fn a_server_that_says_nothing_does_not_hold_a_client_past_its_deadline() {
         assert_eq!(end, End::CloseNotify);
         drop(client);
         vestibule.is_idle().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_server_says_instead_of_features_is_not_kept_without_bound() {
+    within(30, async {
+        let mut backend = RecordingBackend::start();
+        let vestibule = door("xmpps", backend.addr(), "").start().await;
+        let mut client = Way::Direct.connect(vestibule.addr()).await;
+        client.say(open()).await;
+        let mut server = Talk::new(backend.accept().await);
+        server.hears(open()).await;
+        let begun = Instant::now();
+        let features = answer(MECHANISMS);
+        let (header, features) = features.split_once("<stream:features>").unwrap();
+        let white = format!("{header}{}", " ".repeat(1 << 20));
+        let ((), ()) = tokio::join!(server.say(&white), client.hears(&white));
+        // Without one it is kept for ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(9));
+        let features = format!("<stream:features>{features}");
+        server.say(&features).await;
+        client.hears(&features).await;
+        client.say(AUTH).await;
+        server.hears(AUTH).await;
+        server.say(SUCCESS).await;
+        client.hears(SUCCESS).await;
+        let phase = [("phase", "established")];
+        vestibule
+            .metric_becomes("vestibule_xmpp_streams", &phase, 1)
+            .await;
     })
     .await;
 }

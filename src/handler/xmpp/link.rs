@@ -22,7 +22,9 @@ use super::super::{Guest, by};
 
 /// Most bytes of a backend's header, or of its features.
 const ANSWER_MAX: usize = 32 * 1024;
-/// How long a backend may take to say its features before what it has said is passed on as it is.
+/// Most bytes of both: there may be white space between them.
+const ANSWERS_MAX: usize = 2 * ANSWER_MAX;
+/// How long a backend may take to say its features, in that many bytes, before what it has said is passed on as it is.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// What the operator of a backend that demands STARTTLS must do.
@@ -198,7 +200,7 @@ async fn listen(back: &mut Dialogue, asked: &Header, guest: &Guest<'_>) -> Resul
     let mut server = Receiving::new(ANSWER_MAX);
     let mut offer = None;
     let mut unread = 0;
-    'listening: loop {
+    'listening: while bytes.len() < ANSWERS_MAX {
         let looked_at = bytes.len();
         match by(until, back.read(guest.pool, &mut bytes)).await {
             Some(Ok(Heard::Bytes)) => {}

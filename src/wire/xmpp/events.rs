@@ -121,10 +121,6 @@ impl Events {
             let Some(&byte) = input.first() else {
                 return Ok(None);
             };
-            if self.place == Place::Ended {
-                self.take(input, input.len());
-                continue;
-            }
             if self.room() == 0 {
                 return Err(Condition::PolicyViolation);
             }
@@ -169,8 +165,9 @@ impl Events {
                         }
                     }
                 },
+                Place::Ended => self.take(input, input.len().min(self.room())),
                 // The parser left bytes that it would have liked: there was no room for them.
-                Place::Inside | Place::Ended => return Err(Condition::PolicyViolation),
+                Place::Inside => return Err(Condition::PolicyViolation),
             }
         }
     }
@@ -255,8 +252,8 @@ impl Events {
     /// Bytes that may be taken before a bound is passed.
     fn room(&self) -> usize {
         let all = usize::try_from(self.bytes_max.saturating_sub(self.taken)).unwrap_or(usize::MAX);
-        // White space between elements belongs to none.
-        if self.depth == 1 && self.place == Place::Gap {
+        // White space between elements belongs to none, nor does what comes behind the stream.
+        if self.place == Place::Ended || (self.depth == 1 && self.place == Place::Gap) {
             all
         } else {
             all.min(self.piece_max.saturating_sub(self.piece))

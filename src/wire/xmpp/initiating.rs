@@ -11,7 +11,7 @@ use super::{CLIENT, DIALBACK, Role, SASL, SASL2, SERVER, STREAMS, TLS};
 pub struct Caps {
     /// Most bytes of the header (what comes before it included) or of one first-level element.
     pub element_size: usize,
-    /// Most bytes in all, white space between elements included.
+    /// Most bytes in all, white space between elements and what follows the stream's end included.
     pub bytes: usize,
     /// Most elements below the stream, nested ones included.
     pub elements: u32,
@@ -542,6 +542,15 @@ mod tests {
         let white = |len: usize| format!("{head}{}", " ".repeat(len - head.len()));
         assert_eq!(read(white(1000)).1, None);
         assert_eq!(read(white(1001)).1, Some(Condition::PolicyViolation));
+        // What comes behind the stream counts, too.
+        let ended = |len: usize| {
+            format!(
+                "{head}</stream:stream>{}",
+                "x".repeat(len - head.len() - 16)
+            )
+        };
+        assert_eq!(read(ended(1000)).1, None);
+        assert_eq!(read(ended(1001)).1, Some(Condition::PolicyViolation));
         let bodies = |last: usize| body(400) + &body(400)[head.len()..] + &body(last)[head.len()..];
         let left = 1000 - head.len() - 800;
         assert_eq!(read(bodies(left)).1, None);
