@@ -13,10 +13,16 @@ pub struct Stream {
     guard: Option<Box<Guard>>,
     /// The server's direction: a word of ours may stand between two stanzas only.
     down: Depth,
-    /// The client's direction, once authenticated, where elements have a cap.
-    up: Option<Meter>,
-    /// The cap in bytes. Zero: none.
-    element_size: usize,
+    /// The client's direction, where elements have a cap.
+    up: Option<Cap>,
+}
+
+/// A cap on the client's elements, before and after the login.
+pub struct Cap {
+    /// The client's direction as far as it has passed.
+    pub meter: Meter,
+    /// Most bytes of an element.
+    pub bytes: usize,
 }
 
 /// Watches both directions until the server says that the client is authenticated, then is dropped.
@@ -30,19 +36,10 @@ pub struct Guard {
 }
 
 impl Stream {
-    /// `down` is the server's direction as far as it has passed. Without a guard the stream counts as authenticated, and
-    /// elements have no cap: whoever sets one needs to see the login, since streams begin anew there.
-    pub fn new(guard: Option<Box<Guard>>, down: Depth, element_size: usize) -> Self {
-        Self {
-            guard,
-            down,
-            up: None,
-            element_size,
-        }
-    }
-
-    fn cap(&mut self, depth: u32) {
-        self.up = (self.element_size > 0).then(|| Meter::new(depth));
+    /// `down` is the server's direction as far as it has passed. Without a guard the stream counts as authenticated; whoever
+    /// sets a cap needs one to see the login, since streams begin anew there.
+    pub fn new(guard: Option<Box<Guard>>, down: Depth, up: Option<Cap>) -> Self {
+        Self { guard, down, up }
     }
 
     /// Whether SASL success was seen, or nobody looks for it.
@@ -61,18 +58,15 @@ impl Stream {
     /// What the stream error is to say; the bytes must not be forwarded.
     #[inline]
     pub(super) fn sent(&mut self, bytes: &[u8]) -> Result<(), Condition> {
-        if let Some(guard) = &mut self.guard {
-            if let Some(client) = &mut guard.client {
-                let mut input = bytes;
-                while client.read(&mut input)?.is_some() {}
-            }
-            return Ok(());
+        if let Some(guard) = &mut self.guard
+            && let Some(client) = &mut guard.client
+        {
+            let mut input = bytes;
+            while client.read(&mut input)?.is_some() {}
         }
         match &mut self.up {
             None => Ok(()),
-            Some(meter) => meter
-                .feed(bytes, self.element_size)
-                .map_err(|_| Condition::PolicyViolation),
+            Some(cap) => cap.meter.feed(bytes, cap.bytes),
         }
     }
 
@@ -100,15 +94,21 @@ impl Stream {
                     }
                     self.down.feed(input);
                     self.guard = None;
-                    self.cap(if restart { 0 } else { 1 });
+                    if let Some(cap) = &mut self.up
+                        && restart
+                    {
+                        cap.meter.restart();
+                    }
                     return;
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // Success would not be seen: a server that speaks otherwise than it should goes on without a guard.
+                // Success will not be seen, and a client may have brought this about: servers repeat what they are
+                // asked. So a guard stays for ever, and the client is held to its caps and its deadline.
                 Err(_) => {
-                    self.guard = None;
-                    self.cap(1);
+                    if guard.client.is_none() {
+                        self.guard = None;
+                    }
                     break;
                 }
             }

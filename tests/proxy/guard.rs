@@ -4,8 +4,8 @@
 use crate::support::backend::RecordingBackend;
 use crate::support::vestibule::Vestibule;
 use crate::support::xmpp::{
-    AUTH, BIND, MECHANISMS, PlainTalk, Play, SUCCESS, SecureTalk, Talk, Way, XmppBackend, answer,
-    condition, door, open,
+    AUTH, BIND, CLOSE, MECHANISMS, PlainTalk, Play, SUCCESS, SecureTalk, Talk, Way, XmppBackend,
+    answer, condition, door, open,
 };
 use crate::support::{End, within};
 
@@ -58,6 +58,11 @@ async fn each_bound_is_kept_until_the_login_and_told() {
                 " ".repeat(70 << 10),
                 "policy-violation",
                 "too much white space",
+            ),
+            (
+                format!("{CLOSE}{}", "x".repeat(70 << 10)),
+                "policy-violation",
+                "too much behind the end",
             ),
             ("<!-- -->".to_owned(), "restricted-xml", "a comment"),
             ("<!DOCTYPE a>".to_owned(), "restricted-xml", "a DTD"),
@@ -214,6 +219,43 @@ async fn only_the_servers_own_success_lifts_the_bounds() {
 }
 
 #[tokio::test]
+async fn a_server_that_cannot_be_followed_lifts_no_bounds() {
+    within(30, async {
+        let mut backend = RecordingBackend::start();
+        let vestibule = door("xmpps", backend.addr(), "").start().await;
+        // Servers repeat what they are asked, and escaped it is six times as long.
+        let asked = format!("<iq id='{}'/>", "\"".repeat(8_000));
+        for answered in [
+            format!("<iq id='{}' type='error'/>", "&quot;".repeat(8_000)),
+            "<!-- -->".to_owned(),
+            "no XML".to_owned(),
+        ] {
+            let mut client = Way::Direct.connect(vestibule.addr()).await;
+            client.say(open()).await;
+            let mut server = Talk::new(backend.accept().await);
+            server.hears(open()).await;
+            server.say(answer(MECHANISMS)).await;
+            client.until("</stream:features>").await;
+            client.say(&asked).await;
+            server.hears(&asked).await;
+            server.say(&answered).await;
+            client.hears(&answered).await;
+            let _ = client.try_say("<iq/>".repeat(33)).await;
+            let (said, end) = client.rest().await;
+            assert_eq!(end, End::CloseNotify);
+            if !answered.starts_with("no") {
+                assert_eq!(condition(&said), "policy-violation");
+            }
+        }
+        let reason = [("reason", "policy-violation"), ("phase", "authentication")];
+        vestibule
+            .metric_becomes("vestibule_xmpp_streams_ended_total", &reason, 3)
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_success_in_single_bytes_is_seen() {
     within(30, async {
         let mut backend = RecordingBackend::start();
@@ -305,6 +347,47 @@ async fn an_element_of_an_authenticated_client_has_a_cap_where_one_is_set() {
                 .await;
             vestibule.is_idle().await;
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn that_cap_is_not_escaped_by_what_is_no_element() {
+    within(30, async {
+        let backend = XmppBackend::start();
+        let vestibule = door("xmpps", backend.addr(), "element_size = 10000\n")
+            .start()
+            .await;
+        let long = format!("<message>{}</message>{BEHIND}", "x".repeat(10_000));
+        // Servers overlook text between two elements.
+        let mut client = Way::Direct.connect(vestibule.addr()).await;
+        client.login().await;
+        let _ = client.try_say(format!("<iq/>x{long}")).await;
+        assert_eq!(condition(&client.rest().await.0), "bad-format");
+        drop(client);
+        assert!(!backend.ended(0).await.clear.contains(BEHIND));
+        // Nor is it misjudged where a header does not wait for the login.
+        let mut backend = RecordingBackend::start();
+        let vestibule = door("xmpps", backend.addr(), "element_size = 10000\n")
+            .start()
+            .await;
+        let (mut client, mut server) = authenticating(&vestibule, &mut backend).await;
+        let open = &open()[21..];
+        let (early, late) = open.split_at(30);
+        client.say(early).await;
+        server.hears(early).await;
+        server.say(SUCCESS).await;
+        client.hears(SUCCESS).await;
+        let short = format!("<message>{}</message>", "x".repeat(6_000));
+        let short = format!("{late}{}", short.repeat(5));
+        client.say(&short).await;
+        server.hears(&short).await;
+        let _ = client.try_say(&long).await;
+        assert_eq!(client.rest().await.1, End::CloseNotify);
+        let reason = [("reason", "policy-violation"), ("phase", "established")];
+        vestibule
+            .metric_becomes("vestibule_xmpp_streams_ended_total", &reason, 1)
+            .await;
     })
     .await;
 }

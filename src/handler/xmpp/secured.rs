@@ -5,13 +5,13 @@ use tokio::time::Instant;
 use crate::config::{Scheme, TlsMode};
 use crate::endpoint::dialogue::{Dialogue, DialogueError, Heard};
 use crate::relay::Moved;
-use crate::relay::stream::{Guard, Stream};
+use crate::relay::stream::{Cap, Guard, Stream};
 use crate::tls::TlsError;
 use crate::tls::handshake::TlsFacts;
 use crate::upstream::dial::Dialed;
 use crate::wire::proxy;
 use crate::wire::sniff::{Guess, Sniff, sniff};
-use crate::wire::xmpp::{Condition, Depth, Header, Initiating, Request, Role};
+use crate::wire::xmpp::{Condition, Depth, Header, Initiating, Meter, Request, Role};
 
 use super::super::conversation::Conversation;
 use super::super::front::Shaken;
@@ -36,9 +36,14 @@ pub(in super::super) async fn secured(
     guest.ledger.enter(Phase::Authentication);
     let deadline = deadline(Instant::now(), guest.rules.authentication);
     let facts = shaken.facts;
+    let element_size = guest.rules.xmpp.element_size;
     let mut stream = Opening {
         front: Dialogue::new(shaken.endpoint, shaken.rest),
         scan: Initiating::new(guest.rules.caps()),
+        cap: (element_size > 0).then(|| Cap {
+            meter: Meter::new(0),
+            bytes: element_size,
+        }),
         heard: Vec::new(),
         looked_at: 0,
         header: None,
@@ -50,6 +55,7 @@ pub(in super::super) async fn secured(
             let Opening {
                 front,
                 scan,
+                cap,
                 looked_at,
                 ..
             } = stream;
@@ -62,7 +68,7 @@ pub(in super::super) async fn secured(
             down.feed(read);
             let xmpp = &guest.rules.xmpp;
             let guarded = xmpp.guard.is_some();
-            let guard = (guarded || xmpp.element_size > 0).then(|| {
+            let guard = (guarded || cap.is_some()).then(|| {
                 Box::new(Guard {
                     client: guarded.then_some(scan),
                     server: answered.server,
@@ -73,7 +79,7 @@ pub(in super::super) async fn secured(
                 up: looked_at as u64,
                 down: answered.bytes.len() as u64,
             };
-            let mut watched = Stream::new(guard, down, xmpp.element_size);
+            let mut watched = Stream::new(guard, down, cap);
             watched.answered(unread);
             Ok(Conversation::join_stream(
                 front.into_parts(),
@@ -111,6 +117,7 @@ impl From<DialogueError> for Ending {
 struct Opening<'a> {
     front: Dialogue,
     scan: Initiating,
+    cap: Option<Cap>,
     /// All that was read: it becomes the backend's first bytes.
     heard: Vec<u8>,
     looked_at: usize,
@@ -202,6 +209,10 @@ impl Opening<'_> {
                 if let Request::Header(header) = request {
                     self.header = Some(header);
                 }
+            }
+            if let Some(cap) = &mut self.cap {
+                let news = &self.heard[self.looked_at..];
+                cap.meter.feed(news, cap.bytes).map_err(refused)?;
             }
             self.looked_at = self.heard.len();
             if let Some(header) = &self.header {

@@ -2,11 +2,12 @@
 //!
 //! After authentication nothing is parsed any more, yet two questions remain: may a stream error be put in here, and how
 //! long is the element that is being sent? [`Depth`] answers the first and [`Meter`] the second. They keep no bytes and
-//! take sound XML for granted: what is not XML may be misjudged, and what can be seen not to be is judged no more.
+//! take sound XML for granted: what is not XML may be misjudged, and what can be seen not to be is judged no more by the
+//! one and refused by the other.
 
 use memchr::memchr;
 
-use super::is_white;
+use super::{Condition, is_white};
 
 /// Follows one direction of a stream, byte by byte and without keeping any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,11 +229,6 @@ pub struct Meter {
     bytes: usize,
 }
 
-/// A first-level element is longer than allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an element is longer than allowed")]
-pub struct TooLong;
-
 impl Meter {
     /// As [`Depth::new`].
     pub const fn new(depth: u32) -> Self {
@@ -244,13 +240,14 @@ impl Meter {
 
     /// Goes on by these bytes.
     ///
-    /// A declaration and a header count as one element each. What is not XML is not measured.
+    /// A declaration and a header count as one element each.
     ///
     /// # Errors
-    /// An element has more than `most` bytes.
-    pub fn feed(&mut self, bytes: &[u8], most: usize) -> Result<(), TooLong> {
+    /// An element has more than `most` bytes; or what came is no XML, and nothing behind it can be measured: servers
+    /// overlook text between two elements and go on.
+    pub fn feed(&mut self, bytes: &[u8], most: usize) -> Result<(), Condition> {
         let mut rest = bytes;
-        while !rest.is_empty() && !self.depth.lost() {
+        while !rest.is_empty() {
             let between = self.is_between();
             let next = self.depth.step(rest);
             let taken = rest.len() - next.len();
@@ -261,8 +258,11 @@ impl Meter {
                 // White space came first, perhaps; it belongs to nothing.
                 self.bytes = 1;
             }
+            if self.depth.lost() {
+                return Err(Condition::BadFormat);
+            }
             if self.bytes > most {
-                return Err(TooLong);
+                return Err(Condition::PolicyViolation);
             }
             if self.is_between() {
                 self.bytes = 0;
@@ -274,6 +274,11 @@ impl Meter {
     /// How deep the next byte lies.
     pub fn depth(&self) -> Depth {
         self.depth
+    }
+
+    /// A new stream begins (RFC 6120 section 6.4.6); its header may have come already, in part or whole.
+    pub fn restart(&mut self) {
+        self.depth.depth = self.depth.depth.saturating_sub(1);
     }
 
     fn is_between(&self) -> bool {
@@ -396,10 +401,33 @@ mod tests {
             }
         }
         assert_eq!(Meter::new(1).feed(&[b' '; 100], 3), Ok(()));
-        assert_eq!(Meter::new(1).feed(b"<a b='ccccccccc", 8), Err(TooLong));
+        let too_long = Err(Condition::PolicyViolation);
+        assert_eq!(Meter::new(1).feed(b"<a b='ccccccccc", 8), too_long);
         assert_eq!(Meter::new(0).feed(b"<s><a/><a/>", 4), Ok(()));
-        assert_eq!(Meter::new(1).feed(b"\x78\x9c not XML at all", 4), Ok(()));
-        assert_eq!(Meter::new(0).feed(b"</too-long>", 4), Err(TooLong));
+        assert_eq!(Meter::new(1).feed(b"</too-long>", 4), too_long);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_no_way_past_a_cap() {
+        for bytes in [&b"<a/>x<b/>"[..], b"\x78\x9c", b"<!DOCTYPE a>", b"</s></s>"] {
+            let judged = Meter::new(1).feed(bytes, 100);
+            assert_eq!(judged, Err(Condition::BadFormat));
+        }
+    }
+
+    #[test]
+    fn a_header_that_did_not_wait_for_the_login_is_measured_as_any() {
+        let stream = "<s x=''><a>1234</a>";
+        for ahead in 0..="<s x=''>".len() {
+            let mut meter = Meter::new(1);
+            assert_eq!(meter.feed(&stream.as_bytes()[..ahead], 11), Ok(()));
+            meter.restart();
+            assert_eq!(meter.feed(&stream.as_bytes()[ahead..], 11), Ok(()));
+            assert_eq!(
+                meter.feed(b"<a><b/><b/><b/>", 11),
+                Err(Condition::PolicyViolation)
+            );
+        }
     }
 
     /// Sound XML as our parser takes it, with all that could confuse.

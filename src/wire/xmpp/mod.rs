@@ -12,7 +12,7 @@ mod initiating;
 mod receiving;
 mod words;
 
-pub use depth::{Depth, Meter, TooLong};
+pub use depth::{Depth, Meter};
 pub use error::{Condition, stream_error};
 pub use initiating::{Caps, Header, Initiating, Kind, Request};
 pub use receiving::{Answer, Features, Malformed, Receiving, Starttls};
