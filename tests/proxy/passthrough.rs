@@ -222,11 +222,15 @@ async fn a_domain_of_a_client_listener_may_keep_its_own_tls() {
             sni: false,
             ..Offer::default()
         };
-        let mut client = Way::Direct
-            .connect_as(vestibule.addr_of(1), &nameless)
-            .await;
-        client.say(&first).await;
-        assert_eq!(condition(&client.rest().await.0), "host-unknown");
+        for offer in [nameless, Offer::default()] {
+            for (number, way) in Way::BOTH.into_iter().enumerate() {
+                let addr = vestibule.addr_of(number);
+                let mut client = way.connect_as(addr, &offer).await;
+                client.say(&first).await;
+                assert_eq!(condition(&client.rest().await.0), "host-unknown");
+            }
+        }
+        assert_eq!(ours.calls().len(), 2);
         assert_eq!((theirs.calls().len(), direct.served()), (1, 1));
     })
     .await;

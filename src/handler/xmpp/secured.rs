@@ -6,6 +6,7 @@ use crate::config::{Scheme, TlsMode};
 use crate::endpoint::dialogue::{Dialogue, DialogueError, Heard};
 use crate::relay::Moved;
 use crate::relay::stream::{Cap, Guard, Stream};
+use crate::route::Choice;
 use crate::tls::TlsError;
 use crate::tls::handshake::TlsFacts;
 use crate::upstream::dial::Dialed;
@@ -139,9 +140,10 @@ impl Opening<'_> {
         let index = rules.routes.domain(domain);
         self.guest.ledger.names(index, domain);
         let role = self.check(&header, facts, told)?;
-        let choice = rules.routes.choose(host, Some(protocol(role)));
-        // A domain whose TLS we leave alone is not ours to open.
-        let choice = choice.filter(|choice| choice.tls == TlsMode::Terminate);
+        // A domain whose TLS we leave alone is not ours to open, whatever SNI says.
+        let choose = |host| rules.routes.choose(host, Some(protocol(role)));
+        let ours = |choice: Choice| choice.tls == TlsMode::Terminate;
+        let choice = choose(host).filter(|choice| ours(*choice) && choose(domain).is_none_or(ours));
         let choice = choice.ok_or(Ending::Refused(Condition::HostUnknown, None))?;
 
         let name = header.from.as_deref();
