@@ -536,12 +536,14 @@ async fn a_stream_from_before_version_1_is_not_kept_waiting_for_features() {
     within(8, async {
         let mut backend = RecordingBackend::start();
         let vestibule = door("xmpps", backend.addr(), "").start().await;
-        let mut client = Way::Direct.connect(vestibule.addr()).await;
-        client.say(header("to='chat.test'")).await;
-        let mut server = Talk::new(backend.accept().await);
-        server.hears(header("to='chat.test'")).await;
-        server.say(header("from='chat.test' id='1'")).await;
-        client.hears(header("from='chat.test' id='1'")).await;
+        for before in ["to='chat.test'", "to='chat.test' version='0.9'"] {
+            let mut client = Way::Direct.connect(vestibule.addr()).await;
+            client.say(header(before)).await;
+            let mut server = Talk::new(backend.accept().await);
+            server.hears(header(before)).await;
+            server.say(header("from='chat.test' id='1'")).await;
+            client.hears(header("from='chat.test' id='1'")).await;
+        }
     })
     .await;
 }

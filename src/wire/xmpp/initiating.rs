@@ -138,6 +138,8 @@ impl Header {
             None => None,
             Some(version) => Some(read_version(version).ok_or(Condition::BadFormat)?),
         };
+        // As if it had said nothing (RFC 6120 section 4.7.5).
+        let version = version.filter(|(major, _)| *major > 0);
         let to = match said("to") {
             None => None,
             Some(to) => Some(domain(to).ok_or(Condition::ImproperAddressing)?),
@@ -297,6 +299,7 @@ mod tests {
             }
         );
         assert_eq!(header(with("version='2.1'")).version, Some((2, 1)));
+        assert_eq!(header(with("version='0.9'")).version, None);
         assert_eq!(
             header(with("to='b\u{fc}cher.example'")).to.as_deref(),
             Some("b\u{fc}cher.example")
