@@ -2,6 +2,7 @@
 //! clock, no pool, no keys.
 
 pub mod hello;
+pub mod http;
 pub mod proxy;
 pub mod record;
 pub mod sniff;
