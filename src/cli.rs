@@ -2,8 +2,8 @@
 //!
 //! Every flag of [`Settings`] has an environment twin, `VESTIBULE_` and the flag's name. A flag
 //! wins over its twin, that over the file, the file over the default. Lists (`--forward`, `--cert`
-//! with `--key`, `--backend-ca`, `--accept-proxy-protocol`) add to the file's; all else replaces. A value that cannot be read
-//! is wrong usage (clap says so, exit code 2); values that contradict each other are a
+//! with `--key`, `--backend-ca`, `--accept-proxy-protocol`, `--trusted-proxies`) add to the file's; all else replaces. A
+//! value that cannot be read is wrong usage (clap says so, exit code 2); values that contradict each other are a
 //! [`ConfigError`].
 
 use std::collections::BTreeSet;
@@ -49,6 +49,10 @@ Examples:
   XMPP clients with STARTTLS, whose addresses ejabberd gets to see:
     vestibule --forward xmpp://0.0.0.0:5222=127.0.0.1:15222 --proxy-protocol v2 \\
               --cert chat.pem --key chat.key
+
+  A web chat over HTTP/2 and WebSocket, and port 80 that sends browsers there:
+    vestibule --forward https://0.0.0.0:443=http://127.0.0.1:5280 \\
+              --forward http://0.0.0.0:80 --cert chat.pem --key chat.key
 
   Two servers that share the load, one folder per certificate, metrics:
     vestibule --forward tls://[::]:8443=chat-1:8080 \\
@@ -147,14 +151,17 @@ pub struct Settings {
     ///   xmpps         XMPP clients over Direct TLS, usually 5223
     ///   xmpp-server   XMPP servers with STARTTLS, usually 5269
     ///   xmpps-server  XMPP servers over Direct TLS, usually 5270
+    ///   https         HTTP/1.1, HTTP/2, WebSocket and BOSH, usually 443
+    ///   http          sends browsers to https, usually 80; without =BACKEND
     ///   auto          XMPP clients both ways on one port, told apart by what they say
     /// TLS of servers passes through to the backend, which keeps its certificate.
-    /// BACKEND is HOST:PORT, tls://HOST:PORT or unix:PATH. Several with one LISTEN balance.
+    /// BACKEND is HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH.
+    /// Several with one LISTEN balance.
     /// The listeners of a settings file are served too.
     #[arg(long, verbatim_doc_comment, value_name = "LISTEN=BACKEND", env = "VESTIBULE_FORWARD", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
     forward: Vec<String>,
 
-    /// CAs trusted for tls:// backends (repeatable)
+    /// CAs trusted for tls:// and https:// backends (repeatable)
     ///
     /// PEM files, for all upstreams, beside the certificate store of the system.
     #[arg(long, value_name = "FILE", env = "VESTIBULE_BACKEND_CA", hide_env = true, value_delimiter = ',', help_heading = SERVE)]
@@ -172,6 +179,13 @@ pub struct Settings {
     /// An address or ADDR/BITS. From these a header is demanded, from all others none is read.
     #[arg(long, value_name = "CIDR", env = "VESTIBULE_ACCEPT_PROXY_PROTOCOL", hide_env = true, value_delimiter = ',', value_parser = address::network, help_heading = SERVE)]
     accept_proxy_protocol: Vec<IpNet>,
+
+    /// Balancers in front whose X-Forwarded-* is kept (repeatable)
+    ///
+    /// An address or ADDR/BITS. What these say of a client in X-Forwarded-* and Forwarded is appended to,
+    /// what all others say is replaced.
+    #[arg(long, value_name = "CIDR", env = "VESTIBULE_TRUSTED_PROXIES", hide_env = true, value_delimiter = ',', value_parser = address::network, help_heading = SERVE)]
+    trusted_proxies: Vec<IpNet>,
 
     /// How an end without close_notify is passed on [default: fin]
     #[arg(long, value_name = "fin|abort", env = "VESTIBULE_ON_TRUNCATION", hide_env = true, help_heading = SERVE)]
@@ -255,7 +269,7 @@ pub struct Settings {
     max_connections: Option<MaxConnections>,
 
     /// Most from one IPv4 address or IPv6 /64 [default: 0, no limit]
-    #[arg(long, value_name = "N", env = "VESTIBULE_MAX_CONNECTIONS_PER_IP", hide_env = true, value_parser = words::count, help_heading = LIMITS)]
+    #[arg(long, value_name = "N", env = "VESTIBULE_MAX_CONNECTIONS_PER_IP", hide_env = true, value_parser = words::count::<u32>, help_heading = LIMITS)]
     max_connections_per_ip: Option<u32>,
 
     /// Worker threads [default: auto, the CPUs this process may use]
@@ -507,6 +521,8 @@ impl Settings {
         file.flags.proxy_protocol = self.proxy_protocol;
         let balancers = &self.accept_proxy_protocol;
         file.flags.accept_proxy_protocol.clone_from(balancers);
+        let proxies = &self.trusted_proxies;
+        file.flags.trusted_proxies.clone_from(proxies);
         put(&mut file.workers, "--workers", self.workers.as_ref());
         match self.admin.as_deref().map(address::admin).transpose() {
             Ok(admin) => put(&mut file.admin, "--admin", admin.as_ref()),

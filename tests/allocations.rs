@@ -86,7 +86,7 @@ impl Client {
             .unwrap();
         let mut output = Vec::new();
         let name = server_name("chat.test").unwrap();
-        let mut handshake = Handshake::client(terms, name, &mut output).unwrap();
+        let mut handshake = Handshake::client(terms, name, &[], &mut output).unwrap();
         let mut input = [0; 4096];
         let rest = loop {
             socket.write_all(&output).unwrap();

@@ -20,14 +20,17 @@ const MACHINE: Machine = Machine {
 };
 
 /// Keys that have no default, where something must be said or nothing is, or none that can be stated beside the others.
-const NO_DEFAULT: [&str; 14] = [
+const NO_DEFAULT: [&str; 16] = [
     "certificate.cert",
     "certificate.key",
+    // Only with another scheme.
+    "listener.https_port",
     "listener.listen",
     "listener.name",
     "listener.upstream",
     "route.hosts",
     "route.listeners",
+    "route.paths",
     "route.protocol",
     "route.tls",
     "route.upstream",
@@ -65,7 +68,8 @@ fn resolve(text: &str) -> Config {
 fn key_of<'a>(line: &'a str, table: &str) -> Option<(String, &'a str)> {
     let line = line.strip_prefix("# ").unwrap_or(line);
     let (key, value) = line.split_once(" = ")?;
-    if !key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    if !key.bytes().all(plain) {
         return None;
     }
     let key = if table.is_empty() {
@@ -112,6 +116,7 @@ fn the_example_names_every_key() {
         "admin",
         "buffers",
         "certificate",
+        "http",
         "limits",
         "listener",
         "log",
@@ -165,6 +170,12 @@ fn every_line_of_the_example_can_be_changed() {
         .replace("1024", "55")
         .replace("element_size = \"0\"", "element_size = \"10KiB\"")
         .replace("\"8KiB\"", "\"4KiB\"")
+        .replace("\"16KiB\"", "\"4KiB\"")
+        .replace("body_size = \"0\"", "body_size = \"1MiB\"")
+        .replace("\"256\"", "\"1KiB\"")
+        .replace("= 100\n", "= 99\n")
+        .replace("= 256\n", "= 257\n")
+        .replace("sticky = \"off\"", "sticky = \"address\"")
         .replace("= 32\n", "= 33\n")
         .replace("= 8\n", "= 9\n")
         .replace("\"strip\"", "\"keep\"")
@@ -180,6 +191,7 @@ fn every_line_of_the_example_can_be_changed() {
         .replace("= \"off\"", "= \"unix:x\"")
         .replace("\"1.2\"", "\"1.3\"")
         .replace("= false", "= true")
+        .replace("http2 = true", "http2 = false")
         .replace("pool = true", "pool = false")
         .replace("probe = true", "probe = false")
         .replace("\"64KiB\"", "\"32KiB\"")
@@ -187,11 +199,13 @@ fn every_line_of_the_example_can_be_changed() {
         .replace("\"text\"", "\"json\"")
         .replace("[\"xmpp-client\"]", "[]")
         .replace("ca = []", "ca = [\"x\"]");
-    let changed = ["75s", "100s", "10s", "5s", "\"0\"", "2m", "30s"]
-        .iter()
-        .fold(changed, |text, value| {
-            text.replace(&format!("= \"{}\"", value.trim_matches('"')), "= \"9s\"")
-        });
+    let changed = [
+        "75s", "100s", "10s", "5s", "\"0\"", "2m", "30s", "150s", "1m", "4s", "10m",
+    ]
+    .iter()
+    .fold(changed, |text, value| {
+        text.replace(&format!("= \"{}\"", value.trim_matches('"')), "= \"9s\"")
+    });
     let (before, after) = (resolve(&text).to_string(), resolve(&changed).to_string());
     let same: Vec<&str> = before
         .lines()
@@ -208,8 +222,11 @@ fn every_line_of_the_example_can_be_changed() {
             // Forbids alpn when changed.
             "tls = \"terminate\"",
             "name = \"chat\"",
+            // Not where only XMPP goes.
+            "http2 = false",
             "address = \"127.0.0.1:5222\"",
             "hosts = [\"team.chat.test\"]",
+            "paths = []",
             "listeners = []",
             "upstream = \"chat\"",
             "cert = \"certs/chat.test.cert.pem\"",
@@ -237,6 +254,8 @@ fn effective_settings_of_flags_resolve_to_themselves() {
         "--forward=xmpps://0.0.0.0:5223=chat-1:5222,xmpps://0.0.0.0:5223=tls://[::1]:5223",
         "--forward=tls://[::1]:8443=unix:/run/a \"quoted\" \\ back\tslash.sock",
         "--forward=tls://127.0.0.1:8443=b:1",
+        "--forward=http://[::1]:80,https://[::1]:444=http://web:80,http://127.0.0.1:80",
+        "--trusted-proxies=10.0.0.0/8,::1",
         "--cert=ä.pem",
         "--key=\u{7f}.key",
         "--backend-ca=one.pem,two.pem",
@@ -281,6 +300,9 @@ fn effective_settings_of_flags_resolve_to_themselves() {
         "proxy_protocol = \"v2\"",
         "proxy_tlvs = [\"alpn\", \"authority\", \"unique_id\", \"ssl\"]",
         "accept_proxy_protocol = [\"10.0.0.0/8\", \"::1/128\", \"192.0.2.1/32\"]",
+        "trusted_proxies = [\"10.0.0.0/8\", \"::1/128\"]",
+        "listen = \"http://127.0.0.1:80\"\nhttps_port = 444",
+        "address = \"http://web:80\"",
         "min = \"1.3\"",
         "sni_strict = true",
         "pool = false",
@@ -300,12 +322,13 @@ fn effective_settings_of_flags_resolve_to_themselves() {
 }
 
 /// The flags, in the order in which the help shows them.
-const FLAGS: [&str; 31] = [
+const FLAGS: [&str; 32] = [
     "config",
     "forward",
     "backend-ca",
     "proxy-protocol",
     "accept-proxy-protocol",
+    "trusted-proxies",
     "on-truncation",
     "cert",
     "key",
@@ -363,7 +386,7 @@ fn every_flag_has_its_twin_and_a_line_in_the_help() {
         assert_eq!(flags, expected);
     }
     let help = top.render_long_help().to_string();
-    let places: Vec<usize> = FLAGS[..29]
+    let places: Vec<usize> = FLAGS[..30]
         .iter()
         .map(|flag| help.find(&format!("      --{flag}")).unwrap())
         .collect();
@@ -399,8 +422,12 @@ fn wrong_usage_is_told_by_clap_and_exits_2() {
             "error: invalid value '10.1.0.0/8' for '--accept-proxy-protocol <CIDR>': 10.1.0.0/8 is an address within a network; write 10.0.0.0/8 for the network, or 10.1.0.0 for the address alone",
         ),
         (
-            vec!["--trusted-proxies=::1"],
-            "error: unexpected argument '--trusted-proxies' found",
+            vec!["--trusted-proxies=lan"],
+            "error: invalid value 'lan' for '--trusted-proxies <CIDR>': \"lan\" is not a network; write an address such as 192.0.2.1, or ADDR/BITS such as 10.0.0.0/8",
+        ),
+        (
+            vec!["--trusted-proxy=::1"],
+            "error: unexpected argument '--trusted-proxy' found",
         ),
         (
             vec!["--config=x", "check"],
@@ -472,7 +499,11 @@ fn a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default() {
         ("VESTIBULE_BACK_RECV_BUFFER", "5KiB"),
         ("VESTIBULE_ON_TRUNCATION", "fin"),
         ("VESTIBULE_ADMIN", "unix:b"),
-        ("VESTIBULE_FORWARD", "tls://[::]:1=a:1,tls://[::]:1=b:1"),
+        (
+            "VESTIBULE_FORWARD",
+            "tls://[::]:1=a:1,tls://[::]:1=b:1,https://[::]:2=c:1,http://[::]:3",
+        ),
+        ("VESTIBULE_TRUSTED_PROXIES", "10.1.0.0/16,::2"),
         ("VESTIBULE_NO_BUFFER_POOL", "1"),
         ("VESTIBULE_PROXY_PROTOCOL", "v1"),
         ("VESTIBULE_ACCEPT_PROXY_PROTOCOL", "10.0.0.0/8,::1"),
@@ -503,6 +534,11 @@ fn a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default() {
         (&by_environment, "listen = \"xmpps://0.0.0.0:5223\""),
         (&by_environment, "pool = false"),
         (&by_environment, "proxy_protocol = \"v1\""),
+        (
+            &by_environment,
+            "trusted_proxies = [\"10.1.0.0/16\", \"::2/128\"]",
+        ),
+        (&by_environment, "https_port = 2"),
         (
             &by_environment,
             "accept_proxy_protocol = [\"10.0.0.0/8\", \"::1/128\"]",
@@ -547,7 +583,7 @@ fn faults_of_flags_are_told_with_those_of_the_file_and_once() {
 limits.backlogg: unknown key in [limits]; did you mean backlog? (v.toml, line 2)
 --admin: 0.0.0.0:9090 is not loopback, and the admin listener asks for no password; use 127.0.0.1:9090, [::1]:9090 or unix:PATH
 --front-recv-buffer: 1 is out of range; write 2KiB to 1GiB
---forward tls://0.0.0.0:1=chat: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH
+--forward tls://0.0.0.0:1=chat: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH
 --buffer-size: 1 is out of range; write 1KiB to 1MiB"
     );
 }
@@ -683,6 +719,25 @@ fn check_is_content_with_the_xmpp_service() {
         "proxy_protocol = \"v2\"",
         "to_must_match = true",
         "on_drain = \"system-shutdown\"",
+    ] {
+        assert!(page.contains(said), "{said} is missing in\n{page}");
+    }
+}
+
+#[test]
+fn check_is_content_with_the_web_chat() {
+    let (page, told, code) = program(&["check", "--config=config/http.toml"], &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(page.lines().last(), Some("# Settings are fine."), "{page}");
+    for said in [
+        "listen = \"https://0.0.0.0:443\"",
+        "alpn = [\"h2\", \"http/1.1\", \"http/1.0\"]",
+        "listen = \"http://0.0.0.0:80\"\nhttps_port = 443",
+        "paths = [\"/xmpp-websocket\", \"/http-bind\"]",
+        "address = \"http://127.0.0.1:5280\"",
+        "sticky = \"cookie\"",
+        "body_size = \"64MiB\"",
+        "answer = \"3m\"",
     ] {
         assert!(page.contains(said), "{said} is missing in\n{page}");
     }

@@ -1,10 +1,21 @@
-//! The documents say what the program says: every metric and every flag is explained, and no other.
+//! The documents say what the program says: every metric and every flag is explained, and no other. Their examples can be
+//! run, and their links lead somewhere.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use vestibule::config::file::File;
+
+const DOCUMENTS: [&str; 5] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/http.md",
+    "docs/operating.md",
+    "docs/xmpp.md",
+];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
@@ -43,6 +54,35 @@ fn every_metric_is_explained_and_no_other() {
 }
 
 #[test]
+fn every_reason_to_refuse_a_request_is_a_label_and_explained() {
+    let quoted = |text: &str, before: &str| {
+        let lines = text.lines().filter(|line| line.contains(before));
+        let word = |line: &str| line.split('"').nth(1).map(str::to_owned);
+        lines.filter_map(word).collect::<BTreeSet<String>>()
+    };
+    let problems = read("src/handler/http/problem.rs");
+    let (_, problems) = problems.split_once("\nproblems! {").unwrap();
+    let (problems, _) = problems.split_once("\n}\n").unwrap();
+    let mut reasons = quoted(problems, ": ");
+    for file in ["src/wire/http/fault.rs", "src/wire/http/frames.rs"] {
+        reasons.extend(quoted(&read(file), "=> \""));
+    }
+    reasons.insert("other".to_owned());
+    assert!(reasons.len() > 40, "{reasons:?}");
+    let names = read("src/metrics/names.rs");
+    let (_, list) = names.split_once("HTTP_REFUSED: &[&str] = &[").unwrap();
+    let (list, _) = list.split_once(']').unwrap();
+    let labels = quoted(list, "\"");
+    assert_eq!(reasons, labels, "reasons against src/metrics/names.rs");
+    let operating = read("docs/operating.md");
+    let missing: Vec<_> = labels
+        .iter()
+        .filter(|label| !operating.contains(&format!("`{label}`")))
+        .collect();
+    assert!(missing.is_empty(), "docs/operating.md lacks {missing:?}");
+}
+
+#[test]
 fn every_flag_is_in_the_readme() {
     let help = Command::new(env!("CARGO_BIN_EXE_vestibule"))
         .args(["run", "--help"])
@@ -69,4 +109,54 @@ fn every_flag_is_in_the_readme() {
         missing.is_empty(),
         "flags that README.md does not name: {missing:?}"
     );
+}
+
+#[test]
+fn whole_examples_resolve() {
+    let mut seen = 0;
+    for document in DOCUMENTS {
+        let text = read(document);
+        let blocks = text.split("\n```toml\n").skip(1);
+        for block in blocks.map(|rest| rest.split("\n```").next().unwrap()) {
+            let is_whole = ["[[listener]]", "[[upstream]]", "[[certificate]]"];
+            if is_whole.iter().all(|part| block.contains(part)) {
+                let resolved = File::parse(block).unwrap().resolve();
+                assert!(resolved.is_ok(), "{document}:\n{block}\n{resolved:?}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 3, "{seen} whole examples");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        let folder = Path::new(document).parent().unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => document.to_owned(),
+                path => folder.join(path).to_str().unwrap().to_owned(),
+            };
+            let there = read(&target);
+            let found = heading.is_empty() || headings(&there).contains(heading);
+            assert!(found, "{document}: {link} leads to no heading");
+        }
+    }
+}
+
+/// The names that links have for the headings of a text.
+fn headings(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let names = lines.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    let kept = |c: char| c.is_alphanumeric() || "-_ ".contains(c);
+    names
+        .map(|name| name.replace(|c| !kept(c), "").replace(' ', "-"))
+        .collect()
 }

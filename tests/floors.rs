@@ -39,8 +39,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("rxml", &["wire/xmpp/"]),
     ("proxy_header", &["wire/proxy.rs"]),
     ("mimalloc", &["main.rs"]),
+    ("libmimalloc_sys", &["sys/"]),
 ];
-const HTTP_ROOMS: &[&str] = &["control/", "handler/http/", "endpoint/stream.rs"];
+const HTTP_ROOMS: &[&str] = &["control/", "handler/http/", "endpoint/transport.rs"];
 
 #[test]
 fn source_keeps_the_import_law() {

@@ -22,6 +22,13 @@ mod proxy {
     mod guard;
     mod handshake;
     mod hellos;
+    mod http_deadlines;
+    mod http_forward;
+    mod http_framing;
+    mod http_ledger;
+    mod http_routes;
+    mod http_two;
+    mod http_websocket;
     mod ledger;
     mod limits;
     mod passthrough;

@@ -38,7 +38,7 @@ fn client(addr: std::net::SocketAddr, trust: &BackTerms) -> (TcpStream, RecordLa
     let mut socket = TcpStream::connect(addr).unwrap();
     let mut output = Vec::new();
     let name = server_name("chat.test").unwrap();
-    let mut handshake = Handshake::client(trust, name, &mut output).unwrap();
+    let mut handshake = Handshake::client(trust, name, &[], &mut output).unwrap();
     let mut input = [0; 4096];
     loop {
         socket.write_all(&output).unwrap();

@@ -34,25 +34,12 @@ impl FromStr for Listen {
                 format!("write SCHEME://{text} with {schemes}"),
             ));
         };
-        let scheme = match scheme {
-            "https" => {
-                return Err(Reason::new(
-                    "scheme \"https\" is not in this version",
-                    "use tls: HTTP passes through a tls listener as it is",
-                ));
-            }
-            _ => scheme.parse::<Scheme>().map_err(|_| {
-                let known = if scheme == "http" {
-                    "in this version"
-                } else {
-                    "known"
-                };
-                Reason::new(
-                    format!("scheme {scheme:?} is not {known}"),
-                    format!("use {}", words::listed(Scheme::WORDS)),
-                )
-            })?,
-        };
+        let scheme = scheme.parse::<Scheme>().map_err(|_| {
+            Reason::new(
+                format!("scheme {scheme:?} is not known"),
+                format!("use {}", words::listed(Scheme::WORDS)),
+            )
+        })?;
         let addr = socket_addr(
             addr,
             "ADDR:PORT with an IP address, such as 0.0.0.0:8443 or [::]:8443",
@@ -67,33 +54,42 @@ impl fmt::Display for Listen {
     }
 }
 
-/// LISTEN=BACKEND of `--forward`.
+/// LISTEN=BACKEND of `--forward`, or LISTEN alone with scheme `http`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// Where to accept.
     pub listen: Listen,
-    /// Where to forward.
-    pub backend: Backend,
+    /// Where to forward; none with scheme `http`, which only redirects.
+    pub backend: Option<Backend>,
 }
 
 impl FromStr for Forward {
     type Err = Reason;
 
     fn from_str(text: &str) -> Result<Self, Reason> {
-        let Some((listen, backend)) = text.split_once('=') else {
-            return Err(Reason::new(
+        let (listen, backend) = match text.split_once('=') {
+            Some((listen, backend)) => (listen, Some(backend)),
+            None => (text, None),
+        };
+        match (listen.starts_with("http://"), backend) {
+            (false, None) => Err(Reason::new(
                 "there is no =BACKEND",
                 "write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
-            ));
-        };
-        Ok(Self {
-            listen: listen.parse()?,
-            backend: backend.parse()?,
-        })
+            )),
+            (true, Some(_)) => Err(Reason::new(
+                "a listener with scheme http only redirects to https",
+                format!("write {listen} without =BACKEND, or https:// for what the backend serves"),
+            )),
+            (_, backend) => Ok(Self {
+                listen: listen.parse()?,
+                backend: backend.map(str::parse).transpose()?,
+            }),
+        }
     }
 }
 
-const BACKEND_FORMS: &str = "write HOST:PORT, tls://HOST:PORT or unix:PATH";
+const BACKEND_FORMS: &str =
+    "write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH";
 
 impl FromStr for Backend {
     type Err = Reason;
@@ -111,10 +107,14 @@ impl FromStr for Backend {
                 let (host, port) = host_port(address)?;
                 Ok(Self::Tls { host, port })
             }
-            "http" | "https" => Err(Reason::new(
-                format!("{scheme}:// is not in this version"),
-                BACKEND_FORMS,
-            )),
+            "http" => {
+                let (host, port) = host_port(address)?;
+                Ok(Self::Http { host, port })
+            }
+            "https" => {
+                let (host, port) = host_port(address)?;
+                Ok(Self::Https { host, port })
+            }
             _ => Err(Reason::new(
                 format!("scheme {scheme:?} is not known for a backend"),
                 BACKEND_FORMS,
@@ -128,6 +128,8 @@ impl fmt::Display for Backend {
         let (scheme, host, port) = match self {
             Self::Tcp { host, port } => ("", host, port),
             Self::Tls { host, port } => ("tls://", host, port),
+            Self::Http { host, port } => ("http://", host, port),
+            Self::Https { host, port } => ("https://", host, port),
             Self::Unix(path) => return write!(out, "unix:{}", path.display()),
         };
         if host.contains(':') {
@@ -231,13 +233,7 @@ fn host_port(text: &str) -> Result<(String, u16), Reason> {
     if port.is_empty() || host.starts_with('[') && !host.ends_with(']') {
         return Err(no_port());
     }
-    let port: u16 = port.parse().map_err(|_| {
-        Reason::new(
-            format!("{port:?} is not a port"),
-            "write a number from 1 to 65535",
-        )
-    })?;
-    port_not_zero(port)?;
+    let port = self::port(port)?;
     if bracketed(host).is_none() && host.contains(':') {
         return Err(Reason::new(
             format!("{text:?} may be read in more than one way"),
@@ -251,6 +247,18 @@ fn host_port(text: &str) -> Result<(String, u16), Reason> {
         ));
     }
     Ok((bracketed(host).unwrap_or(host).to_owned(), port))
+}
+
+/// Reads a port.
+pub(super) fn port(text: &str) -> Result<u16, Reason> {
+    let port: u16 = text.parse().map_err(|_| {
+        Reason::new(
+            format!("{text:?} is not a port"),
+            "write a number from 1 to 65535",
+        )
+    })?;
+    port_not_zero(port)?;
+    Ok(port)
 }
 
 fn bracketed(host: &str) -> Option<&str> {
@@ -292,6 +300,56 @@ pub(super) fn domain(text: &str) -> Result<String, Reason> {
         "write it as DNS has it: xn--..."
     };
     Err(Reason::new(format!("{text:?} is not a domain"), way_out))
+}
+
+/// Reads the beginning of HTTP paths. It comes back without a final slash, unless it is `/`.
+///
+/// Only what a path looks like once it is normalised is taken, since nothing else would ever fit: no escapes, no dot
+/// segments (RFC 3986 section 6.2.2).
+pub(super) fn path(text: &str) -> Result<String, Reason> {
+    let refused = |problem: &str, way_out: String| {
+        let problem = format!("{text:?} {problem}");
+        Err(Reason::new(problem, way_out))
+    };
+    if let Some(at) = text.find(['?', '#']) {
+        return refused("goes on behind the path", format!("write {}", &text[..at]));
+    }
+    let Some(inner) = text.strip_prefix('/') else {
+        let way_out = match text {
+            "" => "write / for all paths".to_owned(),
+            _ => format!("write /{text}"),
+        };
+        return refused("has no slash in front", way_out);
+    };
+    if inner.contains('*') {
+        let way_out = "leave it out: a path stands for all below it";
+        return refused("has a *", way_out.to_owned());
+    }
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    if inner.is_empty() && text == "/" {
+        return Ok(text.to_owned());
+    }
+    if inner.split('/').any(str::is_empty) {
+        return refused("has two slashes in a row", "write one".to_owned());
+    }
+    if inner
+        .split('/')
+        .any(|segment| matches!(segment, "." | ".."))
+    {
+        let way_out = "write the path that it comes to".to_owned();
+        return refused("has a segment of dots", way_out);
+    }
+    // Those of RFC 3986 section 3.3 that stand for themselves.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()+,;=:@/".contains(c);
+    if let Some(c) = inner.chars().find(|&c| !plain(c)) {
+        let problem = match c {
+            '%' => "is percent-encoded".to_owned(),
+            c => format!("has a {c:?}, which is percent-encoded on the way"),
+        };
+        let way_out = "write only the segments before, or characters that need no encoding";
+        return refused(&problem, way_out.to_owned());
+    }
+    Ok(format!("/{inner}"))
 }
 
 /// Reads `ADDR/BITS`, or an address alone.
@@ -387,6 +445,8 @@ mod tests {
             "xmpps://[::]:5223",
             "xmpp-server://0.0.0.0:5269",
             "xmpps-server://0.0.0.0:5270",
+            "https://0.0.0.0:443",
+            "http://[::]:80",
             "auto://0.0.0.0:443",
         ] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
@@ -398,6 +458,8 @@ mod tests {
             "[2001:db8::1]:5222",
             "tls://chat.example:5223",
             "tls://[::1]:5223",
+            "http://127.0.0.1:5280",
+            "https://[::1]:5281",
             "unix:/run/chat.sock",
             "unix:chat.sock",
         ] {
@@ -414,19 +476,11 @@ mod tests {
         for (text, message) in [
             (
                 "0.0.0.0:8443",
-                "\"0.0.0.0:8443\" has no scheme; write SCHEME://0.0.0.0:8443 with tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
-            ),
-            (
-                "https://0.0.0.0:443",
-                "scheme \"https\" is not in this version; use tls: HTTP passes through a tls listener as it is",
-            ),
-            (
-                "http://0.0.0.0:80",
-                "scheme \"http\" is not in this version; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
+                "\"0.0.0.0:8443\" has no scheme; write SCHEME://0.0.0.0:8443 with tls, xmpp, xmpps, xmpp-server, xmpps-server, https, http or auto",
             ),
             (
                 "ftp://0.0.0.0:21",
-                "scheme \"ftp\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto",
+                "scheme \"ftp\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server, https, http or auto",
             ),
             (
                 "tls://localhost:8443",
@@ -470,23 +524,23 @@ mod tests {
         for (text, message) in [
             (
                 "chat",
-                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
                 "chat:",
-                "\"chat:\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "\"chat:\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
                 "",
-                "\"\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "\"\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
                 "[::1]",
-                "\"[::1]\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "\"[::1]\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
                 "tls://chat",
-                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
                 "chat:xmpp",
@@ -517,16 +571,16 @@ mod tests {
                 "\"ch at\" is not a host; write a name, an IPv4 address or an IPv6 address in brackets",
             ),
             (
-                "http://chat:80",
-                "http:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "http://chat",
+                "\"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             (
-                "https://chat:443",
-                "https:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "http://chat:80/path",
+                "\"80/path\" is not a port; write a number from 1 to 65535",
             ),
             (
                 "tcp://chat:80",
-                "scheme \"tcp\" is not known for a backend; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+                "scheme \"tcp\" is not known for a backend; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
             ),
             ("unix:", "there is no path behind unix:; write unix:PATH"),
         ] {
@@ -612,22 +666,109 @@ mod tests {
     #[test]
     fn forward_reads_a_backend_path_with_an_equals_sign() {
         let forward: Forward = "tls://[::]:1=unix:/run/a=b".parse().unwrap();
-        assert_eq!(forward.backend, Backend::Unix("/run/a=b".into()));
+        assert_eq!(forward.backend, Some(Backend::Unix("/run/a=b".into())));
         assert_eq!(
             "tls://[::]:1".parse::<Forward>().unwrap_err().to_string(),
             "there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222"
         );
     }
 
+    #[test]
+    fn forward_of_plain_http_has_no_backend() {
+        let forward: Forward = "http://[::]:80".parse().unwrap();
+        assert_eq!(forward.listen.scheme, Scheme::Http);
+        assert_eq!(forward.backend, None);
+        for (text, message) in [
+            (
+                "http://[::]:80=chat:80",
+                "a listener with scheme http only redirects to https; write http://[::]:80 without =BACKEND, or https:// for what the backend serves",
+            ),
+            (
+                "http://[::]",
+                "\"[::]\" has no port; write an IPv6 address in brackets, and a port: [ADDR]:PORT",
+            ),
+            (
+                "https://[::]:443",
+                "there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
+            ),
+        ] {
+            assert_eq!(text.parse::<Forward>().unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn paths_are_as_requests_have_them_when_normalised() {
+        for (text, read) in [
+            ("/", "/"),
+            ("/ws", "/ws"),
+            ("/ws/", "/ws"),
+            ("/a/b.c/~d;e=f/", "/a/b.c/~d;e=f"),
+            ("/.well-known/acme", "/.well-known/acme"),
+        ] {
+            assert_eq!(path(text).unwrap(), read);
+        }
+        let encoding = "write only the segments before, or characters that need no encoding";
+        for (text, told) in [
+            (
+                "",
+                "has no slash in front; write / for all paths".to_owned(),
+            ),
+            ("ws", "has no slash in front; write /ws".to_owned()),
+            ("/ws?x=/", "goes on behind the path; write /ws".to_owned()),
+            ("/ws#x", "goes on behind the path; write /ws".to_owned()),
+            (
+                "/ws/*",
+                "has a *; leave it out: a path stands for all below it".to_owned(),
+            ),
+            ("//", "has two slashes in a row; write one".to_owned()),
+            ("/a//b", "has two slashes in a row; write one".to_owned()),
+            ("/a//", "has two slashes in a row; write one".to_owned()),
+            (
+                "/a/../b",
+                "has a segment of dots; write the path that it comes to".to_owned(),
+            ),
+            (
+                "/./",
+                "has a segment of dots; write the path that it comes to".to_owned(),
+            ),
+            ("/a%20b", format!("is percent-encoded; {encoding}")),
+            (
+                "/a b",
+                format!("has a ' ', which is percent-encoded on the way; {encoding}"),
+            ),
+            (
+                "/ä",
+                format!("has a 'ä', which is percent-encoded on the way; {encoding}"),
+            ),
+            (
+                "/a\\b",
+                format!("has a '\\\\', which is percent-encoded on the way; {encoding}"),
+            ),
+        ] {
+            assert_eq!(
+                path(text).unwrap_err().to_string(),
+                format!("{text:?} {told}")
+            );
+        }
+    }
+
     proptest! {
         #[test]
+        fn paths_read_back(text in "/[a-z/.]{0,12}") {
+            if let Ok(read) = path(&text) {
+                prop_assert_eq!(path(&read), Ok(read));
+            }
+        }
+
+        #[test]
         fn no_text_panics(text in ".*") {
+            let _ = path(&text);
             let _ = text.parse::<Forward>();
             let _ = text.parse::<AdminAddr>();
         }
 
         #[test]
-        fn backends_read_back(text in "(tls://)?[a-z0-9.-]{1,20}:[0-9]{1,5}") {
+        fn backends_read_back(text in "((tls|https?)://)?[a-z0-9.-]{1,20}:[0-9]{1,5}") {
             if let Ok(backend) = text.parse::<Backend>() {
                 prop_assert_eq!(backend.to_string().parse::<Backend>(), Ok(backend));
             }

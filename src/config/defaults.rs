@@ -97,6 +97,52 @@ pub const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY.s
 /// pool.
 pub const STALLS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 
+/// Request: a head is some hundred bytes and comes at once.
+pub const REQUEST: Duration = Duration::from_secs(10);
+/// Request body: the time over which a slow upload is looked at.
+pub const REQUEST_BODY: Duration = Duration::from_secs(30);
+/// Answer: BOSH holds a request for a minute, some servers for two (XEP-0124 section 7.2).
+pub const ANSWER: Duration = Duration::from_secs(150);
+/// Upgrade: the backend has only to say yes or no.
+pub const UPGRADE: Duration = Duration::from_secs(30);
+/// Write: a client that takes nothing for this long has gone, or pretends to be slow.
+pub const WRITE: Duration = MINUTE;
+/// Keep alive: browsers open a new connection after a minute or two.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// Head: cookies and tokens fit; browsers and servers stop at 8 to 16 KiB.
+pub const HEAD_SIZE: usize = 16 * KIB;
+/// A head must fit; more than this is a body in the wrong place.
+pub const HEAD_SIZES: RangeInclusive<usize> = 2 * KIB..=256 * KIB;
+/// Header fields of a head. Other numbers cost hyper an allocation a request.
+pub const HEADERS: u16 = 100;
+/// Browsers send some twenty.
+pub const HEADERS_RANGE: RangeInclusive<u16> = 16..=1000;
+/// Cap on a body, where there is one: stanzas over BOSH have some KiB, and more than a TiB is nobody's upload.
+pub const BODY_SIZES: RangeInclusive<u64> = KIB as u64..=1 << 40;
+/// Bodies: slower than any phone in a tunnel, faster than who only wants to keep a place.
+pub const BODY_RATE: u32 = 256;
+/// A rate above this would shut out phones.
+pub const BODY_RATES: RangeInclusive<usize> = 1..=MIB;
+/// Streams at once: what browsers use; each may hold a request at a backend.
+pub const STREAMS: u32 = 100;
+/// What a client may be told.
+pub const STREAMS_RANGE: RangeInclusive<u32> = 1..=10_000;
+/// Silent connections to one backend, for each worker: what a burst of requests needs at once, so that the next one need not connect
+/// anew.
+pub const IDLE_BACKENDS: usize = 256;
+/// What a worker may be told to keep.
+pub const IDLE_BACKENDS_RANGE: RangeInclusive<usize> = 0..=10_000;
+/// A silent connection to a backend: shorter than servers' own limits, some of which are 5 s (Node) to 75 s.
+pub const IDLE_BACKEND: Duration = Duration::from_secs(4);
+/// Age of a connection to a backend: a change behind a name is taken up in time. Its range is that of deadlines.
+pub const BACKEND_AGE: Duration = MINUTE.saturating_mul(10);
+
+/// Port that plain HTTP is sent to.
+pub const HTTPS_PORT: u16 = 443;
+/// ALPN of HTTP, most wanted first.
+pub const HTTPS_ALPN: [&str; 3] = ["h2", "http/1.1", "http/1.0"];
+
 /// Log level.
 pub const LOG_LEVEL: &str = "info";
 /// ALPN of XMPP clients over Direct TLS (XEP-0368).

@@ -15,8 +15,8 @@ use super::table::{Findings, Table};
 use super::words::{self, Auto};
 use super::{
     AccessLog, AdminAddr, BackStarttls, Backend, IpNet, LogFormat, MaxConnections, OnDrain,
-    OnTruncation, Protocol, ProxyProtocol, ProxyTlv, SocketBuffer, TlsMode, TlsVersion, address,
-    units,
+    OnTruncation, Protocol, ProxyProtocol, ProxyTlv, SocketBuffer, Sticky, TlsMode, TlsVersion,
+    address, units,
 };
 
 pub use super::table::Given;
@@ -34,6 +34,8 @@ pub struct File {
     pub routes: Vec<RouteTable>,
     /// `[xmpp]`
     pub xmpp: XmppTable,
+    /// `[http]`
+    pub http: HttpTable,
     /// `[tls]`
     pub tls: TlsTable,
     /// `[buffers]`
@@ -76,6 +78,8 @@ pub struct FlagLists {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// `--accept-proxy-protocol`, for every listener.
     pub accept_proxy_protocol: Vec<IpNet>,
+    /// `--trusted-proxies`, for every listener that carries HTTP.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 /// A `[[listener]]`.
@@ -99,6 +103,10 @@ pub struct ListenerTable {
     pub domains: Option<Given<Vec<String>>>,
     /// Balancers in front.
     pub accept_proxy_protocol: Option<Given<Vec<IpNet>>>,
+    /// Balancers in front that speak HTTP.
+    pub trusted_proxies: Option<Given<Vec<IpNet>>>,
+    /// Port that plain HTTP is sent to.
+    pub https_port: Option<Given<u16>>,
     /// End of a truncated client.
     pub on_truncation: Option<Given<OnTruncation>>,
     /// Socket settings in place of `[sockets]`.
@@ -135,6 +143,10 @@ pub struct UpstreamTable {
     pub proxy_tlvs: Option<Given<Vec<ProxyTlv>>>,
     /// What becomes of an offer of STARTTLS.
     pub starttls: Option<Given<BackStarttls>>,
+    /// Whether HTTP/2 is spoken.
+    pub http2: Option<Given<bool>>,
+    /// Which backend a client is sent to.
+    pub sticky: Option<Given<Sticky>>,
     /// `address` of each `[[upstream.backend]]`, as far as it could be read.
     pub backends: Vec<Given<Backend>>,
     /// Name and line of each `[[upstream.backend]]` without one.
@@ -150,6 +162,8 @@ pub struct RouteTable {
     pub line: usize,
     /// Host names.
     pub hosts: Option<Given<Vec<String>>>,
+    /// Beginnings of HTTP paths.
+    pub paths: Option<Given<Vec<String>>>,
     /// What is spoken.
     pub protocol: Option<Given<Protocol>>,
     /// Names of listeners.
@@ -181,6 +195,29 @@ pub struct XmppTable {
     pub on_drain: Option<Given<OnDrain>>,
     /// Whether backends are asked at start.
     pub probe: Option<Given<bool>>,
+}
+
+/// `[http]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpTable {
+    /// Bytes of a head.
+    pub head_size: Option<Given<usize>>,
+    /// Header fields.
+    pub headers: Option<Given<u16>>,
+    /// Bytes of a request's body; zero is no limit.
+    pub body_size: Option<Given<usize>>,
+    /// Bytes of it a second; zero is no limit.
+    pub body_rate: Option<Given<usize>>,
+    /// Streams of one HTTP/2 connection.
+    pub streams: Option<Given<u32>>,
+    /// Whether names of headers may have underscores.
+    pub underscores: Option<Given<bool>>,
+    /// Silent connections to a backend.
+    pub idle_backends: Option<Given<usize>>,
+    /// How long one is kept.
+    pub idle_backend: Option<Given<Duration>>,
+    /// How old one may be.
+    pub backend_age: Option<Given<Duration>>,
 }
 
 /// `[tls]`
@@ -246,6 +283,18 @@ pub struct TimeoutsTable {
     pub authentication: Option<Given<Duration>>,
     /// Connecting to a backend.
     pub connect: Option<Given<Duration>>,
+    /// Head of a request.
+    pub request: Option<Given<Duration>>,
+    /// Silence within a request's body.
+    pub request_body: Option<Given<Duration>>,
+    /// First byte of an answer.
+    pub answer: Option<Given<Duration>>,
+    /// Answer to an upgrade.
+    pub upgrade: Option<Given<Duration>>,
+    /// A client that takes nothing.
+    pub write: Option<Given<Duration>>,
+    /// Silence between two requests.
+    pub keep_alive: Option<Given<Duration>>,
     /// Silence.
     pub idle: Option<Given<Duration>>,
     /// Silence after one side has ended.
@@ -337,6 +386,7 @@ impl File {
             upstreams: top.tables("upstream", UpstreamTable::take),
             routes: top.tables("route", RouteTable::take),
             xmpp: top.table("xmpp", XmppTable::take),
+            http: top.table("http", HttpTable::take),
             tls: top.table("tls", TlsTable::take),
             buffers: top.table("buffers", BuffersTable::take),
             sockets: top.table("sockets", SocketsTable::take),
@@ -366,6 +416,8 @@ impl ListenerTable {
             tls: table.value("tls", str::parse),
             domains: table.values("domains", address::domain),
             accept_proxy_protocol: table.values("accept_proxy_protocol", address::network),
+            trusted_proxies: table.values("trusted_proxies", address::network),
+            https_port: table.value("https_port", address::port),
             on_truncation: table.value("on_truncation", str::parse),
             sockets: SocketsTable::take(table),
             key: table.name.clone(),
@@ -403,6 +455,8 @@ impl UpstreamTable {
             proxy_protocol: table.value("proxy_protocol", str::parse),
             proxy_tlvs: table.values("proxy_tlvs", str::parse),
             starttls: table.value("starttls", str::parse),
+            http2: table.switch("http2"),
+            sticky: table.value("sticky", str::parse),
             backends: addresses.into_iter().flatten().collect(),
             unread: unread.into_iter().filter_map(Result::err).collect(),
             key: table.name.clone(),
@@ -418,6 +472,7 @@ impl RouteTable {
             key: table.name.clone(),
             line: table.line,
             hosts: table.values("hosts", address::domain),
+            paths: table.values("paths", address::path),
             protocol: table.value("protocol", str::parse),
             listeners: table.values("listeners", text),
             upstream: table.value("upstream", text),
@@ -438,6 +493,22 @@ impl XmppTable {
             to_must_match: table.switch("to_must_match"),
             on_drain: table.value("on_drain", str::parse),
             probe: table.switch("probe"),
+        }
+    }
+}
+
+impl HttpTable {
+    fn take(table: &mut Table<'_>) -> Self {
+        Self {
+            head_size: table.value("head_size", units::size),
+            headers: table.value("headers", words::count),
+            body_size: table.value("body_size", units::size),
+            body_rate: table.value("body_rate", units::size),
+            streams: table.value("streams", words::count),
+            underscores: table.switch("underscores"),
+            idle_backends: table.value("idle_backends", words::count),
+            idle_backend: table.value("idle_backend", units::duration),
+            backend_age: table.value("backend_age", units::duration),
         }
     }
 }
@@ -493,6 +564,12 @@ impl TimeoutsTable {
             handshake: table.value("handshake", units::duration),
             authentication: table.value("authentication", units::duration),
             connect: table.value("connect", units::duration),
+            request: table.value("request", units::duration),
+            request_body: table.value("request_body", units::duration),
+            answer: table.value("answer", units::duration),
+            upgrade: table.value("upgrade", units::duration),
+            write: table.value("write", units::duration),
+            keep_alive: table.value("keep_alive", units::duration),
             idle: table.value("idle", units::duration),
             half_closed: table.value("half_closed", units::duration),
             stall: table.value("stall", units::duration),

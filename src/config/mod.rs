@@ -47,6 +47,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// What holds for XMPP streams on all listeners.
     pub xmpp: Xmpp,
+    /// What holds for HTTP on all listeners.
+    pub http: Http,
     /// Facts about TLS that all listeners share.
     pub tls: Tls,
     /// Worker threads, at least one.
@@ -72,7 +74,8 @@ pub struct Listener {
     pub scheme: Scheme,
     /// Where it is bound.
     pub addr: SocketAddr,
-    /// Where its connections go.
+    /// Where its connections go. Of a listener of scheme `http`, which has no backend, that of the listener that it
+    /// redirects to, else the first there may be: never used.
     pub upstream: UpstreamId,
     /// Socket settings of the client's side.
     pub front: Socket,
@@ -89,6 +92,10 @@ pub struct Listener {
     pub domains: Vec<String>,
     /// Balancers in front, whose PROXY header is demanded and believed. From all others none is read.
     pub accept_proxy_protocol: Vec<IpNet>,
+    /// Balancers in front, whose X-Forwarded-* and Forwarded are kept and appended to; all others' are replaced.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Port that a listener of scheme `http` sends its clients to; of no meaning for any other.
+    pub https_port: u16,
 }
 
 /// What clients speak on a listener.
@@ -104,9 +111,25 @@ pub enum Scheme {
     XmppServer,
     /// XMPP server connections over Direct TLS.
     XmppsServer,
-    /// Told apart by first bytes, ALPN and first decrypted bytes: XMPP clients both ways, and servers where a route
-    /// is for them.
+    /// HTTP/1.1 and HTTP/2 over TLS (RFC 9112, RFC 9113), with WebSocket and BOSH in them.
+    Https,
+    /// Plain HTTP/1.1, answered with a redirect to https.
+    Http,
+    /// Told apart by first bytes, ALPN and first decrypted bytes: XMPP clients both ways, and servers and HTTP where a
+    /// route is for them.
     Auto,
+}
+
+impl Scheme {
+    /// Whether connections may turn out to be XMPP streams.
+    pub fn carries_xmpp(self) -> bool {
+        !matches!(self, Self::Tls | Self::Https | Self::Http)
+    }
+
+    /// Whether connections may turn out to be HTTP over TLS.
+    pub fn carries_http(self) -> bool {
+        matches!(self, Self::Https | Self::Auto)
+    }
 }
 
 /// Where TLS ends.
@@ -125,13 +148,19 @@ pub enum Protocol {
     XmppClient,
     /// XMPP, server to server (`jabber:server`).
     XmppServer,
+    /// HTTP of any version.
+    Http,
 }
 
 /// From facts about a connection to an upstream. All that is said must fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Host names, lower case, exact or `*.example.org` (one label): SNI, else the stream's `to`. Empty: any.
+    /// Host names, lower case, exact or `*.example.org` (one label): SNI, else the stream's `to`; of HTTP the request's
+    /// host. Empty: any.
     pub hosts: Vec<String>,
+    /// Beginnings of HTTP paths in whole segments (`/ws` is not a beginning of `/wss`), each with a leading and none
+    /// but `/` with a final slash. Empty: any. With some, the route is for HTTP alone.
+    pub paths: Vec<String>,
     /// What is spoken. `None`: anything.
     pub protocol: Option<Protocol>,
     /// Where it came in. Empty: anywhere.
@@ -155,6 +184,40 @@ pub struct Xmpp {
     pub on_drain: OnDrain,
     /// Whether backends are asked at start what they offer.
     pub probe: bool,
+}
+
+/// What holds for HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Most bytes of a request's or an answer's head.
+    pub head_size: usize,
+    /// Most header fields of a request or an answer.
+    pub headers: u16,
+    /// Most bytes of a request's body. Zero: the backend decides.
+    pub body_size: u64,
+    /// Least bytes a second of a request's body, on average over `timeouts.request_body`. Zero, there or here: none.
+    pub body_rate: u32,
+    /// Most streams at once on one HTTP/2 connection.
+    pub streams: u32,
+    /// Whether header names may have underscores, which backends may take for hyphens.
+    pub underscores: bool,
+    /// Most silent connections that a worker keeps to one backend.
+    pub idle_backends: usize,
+    /// How long one is kept. Zero: none is.
+    pub idle_backend: Duration,
+    /// How old a connection to a backend may be to be used again. Zero: any age.
+    pub backend_age: Duration,
+}
+
+/// Which of its backends a client is sent to by an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sticky {
+    /// The one with the fewest connections.
+    Off,
+    /// The same for the same client address, as long as the set stays as it is.
+    Address,
+    /// The same as before, by a cookie of ours (HTTP alone).
+    Cookie,
 }
 
 /// What an unauthenticated XMPP client may make its server parse.
@@ -205,6 +268,10 @@ pub struct Upstream {
     pub proxy_tlvs: Vec<ProxyTlv>,
     /// What is done when an XMPP backend offers STARTTLS to a stream whose TLS ended here.
     pub starttls: BackStarttls,
+    /// Whether its backends are spoken to by HTTP/2.
+    pub http2: bool,
+    /// Which backend a client is sent to.
+    pub sticky: Sticky,
 }
 
 /// The PROXY header that a backend is sent before the client's first bytes.
@@ -258,6 +325,20 @@ pub enum Backend {
     },
     /// TLS over TCP; the certificate is verified for `host`.
     Tls {
+        /// Name or address, also sent as SNI.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// The same as `Tcp`, written as `http://`.
+    Http {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// The same as `Tls`, written as `https://`.
+    Https {
         /// Name or address, also sent as SNI.
         host: String,
         /// Port.
@@ -360,6 +441,18 @@ pub struct Timeouts {
     pub authentication: Duration,
     /// For one attempt to connect to one backend, its TLS handshake included. Zero: never.
     pub connect: Duration,
+    /// From the first byte of a request, or the end of the handshake, to the end of its head. Zero: never.
+    pub request: Duration,
+    /// Silence of a client within a request's body. Zero: never.
+    pub request_body: Duration,
+    /// From the end of a request to the first byte of the answer. Zero: never.
+    pub answer: Duration,
+    /// From the end of a request for an upgrade to its answer. Zero: never.
+    pub upgrade: Duration,
+    /// A client that takes nothing of an answer. Zero: never.
+    pub write: Duration,
+    /// Silence between two requests. Zero: never.
+    pub keep_alive: Duration,
     /// Silence in both directions. Zero: never.
     pub idle: Duration,
     /// Silence of a connection of which one direction has ended. Zero: never.

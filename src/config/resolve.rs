@@ -4,6 +4,7 @@
 //! gathered; one that may only follow from another (a listener lost to a mistyped key leaves
 //! nothing to serve) waits until that is mended.
 
+mod http;
 mod routes;
 
 use std::collections::{HashMap, HashSet};
@@ -24,9 +25,9 @@ use super::units::{duration_text, size_text};
 use super::words::{self, Auto};
 use super::{
     AccessLog, AdminAddr, BackStarttls, Backend, Buffers, Certificate, Config, IpNet, Limits,
-    Listener, ListenerId, Log, LogFormat, MaxConnections, OnDrain, OnTruncation, ProxyProtocol,
-    ProxyTlv, Scheme, Socket, SocketBuffer, Timeouts, Tls, TlsMode, TlsVersion, Upstream,
-    UpstreamId, Xmpp, XmppGuard,
+    Listener, Log, LogFormat, MaxConnections, OnDrain, OnTruncation, ProxyProtocol, ProxyTlv,
+    Scheme, Socket, SocketBuffer, Sticky, Timeouts, Tls, TlsMode, TlsVersion, Upstream, UpstreamId,
+    Xmpp, XmppGuard,
 };
 
 /// What defaults depend on.
@@ -110,13 +111,7 @@ impl File {
             user_timeout: defaults::USER_TIMEOUT,
         };
         let common = sockets(&self.sockets, [plain, plain], faults);
-        let mut drafts = listeners(
-            &self.listeners,
-            &upstreams,
-            common,
-            &self.flags.accept_proxy_protocol,
-            faults,
-        );
+        let mut drafts = listeners(&self.listeners, &upstreams, common, &self.flags, faults);
         drafts.extend(forwards(&self.flags, common, faults));
         if drafts.is_empty() && self.flags.forwards.is_empty() {
             faults.unless_it_follows(Fault::new(
@@ -125,18 +120,24 @@ impl File {
                 "give --forward LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222, or a [[listener]] in the file",
             ));
         }
-        let alpn_said: Vec<bool> = drafts.iter().map(|draft| draft.alpn.is_some()).collect();
+        let places: Vec<Place> = drafts.iter().map(Draft::place).collect();
         let mut listeners = name_and_join(drafts, &mut upstreams, &self.flags, faults);
         let routes = routes::routes(&self.routes, &listeners, &upstreams, faults);
-        for (at, (listener, is_said)) in listeners.iter_mut().zip(alpn_said).enumerate() {
-            if !is_said {
-                let id = ListenerId(u16::try_from(at).unwrap_or(u16::MAX));
-                listener.alpn = routes::default_alpn(id, listener.scheme, &routes);
+        for (at, place) in places.iter().enumerate().take(listeners.len()) {
+            match &place.alpn {
+                None => listeners[at].alpn = routes::default_alpn(at, &listeners, &routes),
+                Some(given) => http::check_alpn(given, at, &listeners, &routes, faults),
             }
         }
+        http::redirects(&mut listeners, &places, &routes, faults);
+        http::backends(&listeners, &places, &upstreams, faults);
+        http::backends_of_routes(&self.routes, &routes, &listeners, &upstreams, faults);
+        http::check_upstreams(&self.upstreams, &listeners, &routes, &upstreams, faults);
         // Whoever only passes TLS through needs no certificate.
         let terminates = listeners.is_empty()
-            || listeners.iter().any(|l| l.tls == TlsMode::Terminate)
+            || listeners
+                .iter()
+                .any(|l| l.tls == TlsMode::Terminate && l.scheme != Scheme::Http)
             || routes.iter().any(|r| r.tls == Some(TlsMode::Terminate));
         let admin = self.admin.as_ref().and_then(|admin| {
             if let Some(AdminAddr::Tcp(addr)) = &admin.value
@@ -160,6 +161,7 @@ impl File {
             timeouts: timeouts(&self.timeouts, faults),
             log: log(&self.log),
             xmpp: xmpp(&self.xmpp, faults),
+            http: http::http(&self.http, faults),
             routes,
             listeners,
             upstreams,
@@ -246,6 +248,8 @@ fn missing(table: &str, line: usize, key: &str, way_out: impl Into<String>) -> F
 struct Draft {
     /// Where it was given, for faults.
     place: Given<()>,
+    /// Its table, where there is one, for faults about what is missing.
+    table: Given<()>,
     /// The name given, and where.
     name: Option<(String, Given<()>)>,
     listen: Listen,
@@ -254,13 +258,36 @@ struct Draft {
     back: Socket,
     on_truncation: OnTruncation,
     /// None: what follows from scheme and routes.
-    alpn: Option<Vec<String>>,
+    alpn: Option<Given<Vec<String>>>,
     tls: TlsMode,
     domains: Vec<String>,
     accept_proxy_protocol: Vec<IpNet>,
+    trusted_proxies: Vec<IpNet>,
+    https_port: Option<u16>,
+}
+
+/// What is left of a draft for faults that only show when all names are joined.
+struct Place {
+    listen: Given<()>,
+    table: Given<()>,
+    alpn: Option<Given<Vec<String>>>,
+    https_port: Option<u16>,
+}
+
+impl Draft {
+    fn place(&self) -> Place {
+        Place {
+            listen: self.place.clone(),
+            table: self.table.clone(),
+            alpn: self.alpn.clone(),
+            https_port: self.https_port,
+        }
+    }
 }
 
 enum Target {
+    /// Scheme `http` has none.
+    None,
     Known(UpstreamId),
     /// An upstream of its own, with the name of the listener.
     Own(Vec<Backend>),
@@ -311,11 +338,13 @@ fn upstreams(tables: &[UpstreamTable], flags: &FlagLists, faults: &mut Faults) -
         }
         if let Some(given) = &table.starttls
             && given.value == BackStarttls::Speak
-            && let Some(backend) = backends.iter().find(|b| matches!(b, Backend::Tls { .. }))
+            && let Some(backend) = backends
+                .iter()
+                .find(|b| matches!(b, Backend::Tls { .. } | Backend::Https { .. }))
         {
             faults.push(given.fault(
                 format!("{backend} is encrypted already"),
-                "write that backend without tls://, or take starttls away",
+                "write that backend without TLS, or take starttls away",
             ));
         }
         let proxy_protocol = flags.proxy_protocol.unwrap_or(of_file);
@@ -327,6 +356,8 @@ fn upstreams(tables: &[UpstreamTable], flags: &FlagLists, faults: &mut Faults) -
             proxy_protocol,
             proxy_tlvs: tlvs_of(proxy_protocol, tlvs),
             starttls: said(table.starttls.as_ref(), BackStarttls::Strip),
+            http2: said(table.http2.as_ref(), false),
+            sticky: said(table.sticky.as_ref(), Sticky::Off),
         });
     }
     if let (Some(last), Err(_)) = (tables.last(), u16::try_from(upstreams.len())) {
@@ -351,7 +382,7 @@ fn listeners(
     tables: &[ListenerTable],
     upstreams: &[Upstream],
     common: [Socket; 2],
-    flag_accept: &[IpNet],
+    flags: &FlagLists,
     faults: &mut Faults,
 ) -> Vec<Draft> {
     let mut drafts = Vec::new();
@@ -362,7 +393,16 @@ fn listeners(
             key: table.key.clone(),
             line: Some(table.line),
         };
-        let upstream = upstream_of(table.upstream.as_ref(), &whole, upstreams, faults);
+        let scheme = table.listen.as_ref().map(|listen| listen.value.scheme);
+        let target = match scheme {
+            Some(Scheme::Http) => Target::None,
+            _ => Target::Known(upstream_of(
+                table.upstream.as_ref(),
+                &whole,
+                upstreams,
+                faults,
+            )),
+        };
         let Some(listen) = &table.listen else {
             let way_out = "write listen = \"SCHEME://ADDR:PORT\", such as \"xmpp://0.0.0.0:5222\"";
             faults.unless_it_follows(missing(&table.key, table.line, "listen", way_out));
@@ -370,46 +410,63 @@ fn listeners(
         };
         let scheme = listen.value.scheme;
         let tls = said(table.tls.as_ref(), default_tls(scheme));
-        if let Some(given) = &table.domains
-            && scheme == Scheme::Tls
-            && !given.value.is_empty()
-        {
-            faults.push(given.fault(
-                "a listener with scheme tls knows no XMPP domains",
-                "choose another scheme, or take domains away",
-            ));
-        }
-        let mut accept_proxy_protocol = said(table.accept_proxy_protocol.as_ref(), Vec::new());
-        for network in flag_accept {
-            if !accept_proxy_protocol.contains(network) {
-                accept_proxy_protocol.push(*network);
-            }
-        }
+        http::misplaced(table, scheme, faults);
         drafts.push(Draft {
             place: listen.with(()),
+            table: whole,
             name: table
                 .name
                 .as_ref()
                 .map(|name| (name.value.clone(), name.with(()))),
             listen: listen.value,
-            target: Target::Known(upstream),
+            target,
             front,
             back,
             on_truncation: said(table.on_truncation.as_ref(), OnTruncation::Fin),
             alpn: alpn(table.alpn.as_ref(), tls, faults),
             tls,
             domains: said(table.domains.as_ref(), Vec::new()),
-            accept_proxy_protocol,
+            accept_proxy_protocol: with_flag(
+                table.accept_proxy_protocol.as_ref(),
+                &flags.accept_proxy_protocol,
+            ),
+            trusted_proxies: trusted(table.trusted_proxies.as_ref(), scheme, flags),
+            https_port: table.https_port.as_ref().map(|given| given.value),
         });
     }
     drafts
+}
+
+/// The networks of the file, then those of a flag that holds everywhere.
+fn with_flag(given: Option<&Given<Vec<IpNet>>>, flag: &[IpNet]) -> Vec<IpNet> {
+    let mut networks = said(given, Vec::new());
+    for network in flag {
+        if !networks.contains(network) {
+            networks.push(*network);
+        }
+    }
+    networks
+}
+
+/// Whose word on a client is kept. Nobody's where no HTTP is spoken.
+fn trusted(given: Option<&Given<Vec<IpNet>>>, scheme: Scheme, flags: &FlagLists) -> Vec<IpNet> {
+    if scheme.carries_http() {
+        with_flag(given, &flags.trusted_proxies)
+    } else {
+        Vec::new()
+    }
 }
 
 /// Servers keep their own certificates: other servers know them by those (SASL EXTERNAL).
 fn default_tls(scheme: Scheme) -> TlsMode {
     match scheme {
         Scheme::XmppServer | Scheme::XmppsServer => TlsMode::Passthrough,
-        Scheme::Tls | Scheme::Xmpp | Scheme::Xmpps | Scheme::Auto => TlsMode::Terminate,
+        Scheme::Tls
+        | Scheme::Xmpp
+        | Scheme::Xmpps
+        | Scheme::Https
+        | Scheme::Http
+        | Scheme::Auto => TlsMode::Terminate,
     }
 }
 
@@ -434,7 +491,7 @@ fn upstream_of(
             line: whole.line,
             ..fault
         });
-        return UpstreamId(0);
+        return UNKNOWN;
     };
     if let Some(index) = names.iter().position(|name| *name == wanted.value) {
         return UpstreamId(u16::try_from(index).unwrap_or(u16::MAX));
@@ -443,8 +500,11 @@ fn upstream_of(
         format!("no upstream is named {:?}", wanted.value),
         way_to_known(&wanted.value, &names, "[[upstream]]"),
     ));
-    UpstreamId(0)
+    UNKNOWN
 }
+
+/// What stands for an upstream that is none, so that nothing else is said of it.
+const UNKNOWN: UpstreamId = UpstreamId(u16::MAX);
 
 /// What to do about a name that no `table` has.
 fn way_to_known(name: &str, known: &[&str], table: &str) -> String {
@@ -460,7 +520,7 @@ fn alpn(
     given: Option<&Given<Vec<String>>>,
     tls: TlsMode,
     faults: &mut Faults,
-) -> Option<Vec<String>> {
+) -> Option<Given<Vec<String>>> {
     let given = given?;
     if tls == TlsMode::Passthrough {
         faults.unless_it_follows(given.fault(
@@ -481,7 +541,7 @@ fn alpn(
             ));
         }
     }
-    Some(given.value.clone())
+    Some(given.clone())
 }
 
 /// One draft for each LISTEN; the backends of equal ones gather behind it.
@@ -497,24 +557,24 @@ fn forwards(flags: &FlagLists, common: [Socket; 2], faults: &mut Faults) -> Vec<
             }
         };
         if let Some(draft) = drafts.iter_mut().find(|draft| draft.listen == listen) {
-            if let Target::Own(backends) = &mut draft.target {
-                if backends.contains(&backend) {
-                    let way_out = "name each backend once";
-                    faults.push(Fault::new(
-                        key,
-                        format!("{backend} is there twice"),
-                        way_out,
-                    ));
+            match (&mut draft.target, backend) {
+                (Target::Own(backends), Some(backend)) => {
+                    if backends.contains(&backend) {
+                        let problem = format!("{backend} is there twice");
+                        faults.push(Fault::new(key, problem, "name each backend once"));
+                    }
+                    backends.push(backend);
                 }
-                backends.push(backend);
+                _ => faults.push(Fault::new(key, "it is there twice", "give it once")),
             }
             continue;
         }
         let [front, back] = common;
         drafts.push(Draft {
             place: Given::by_flag(&key, ()),
+            table: Given::by_flag(&key, ()),
             name: None,
-            target: Target::Own(vec![backend]),
+            target: backend.map_or(Target::None, |backend| Target::Own(vec![backend])),
             front,
             back,
             on_truncation: flags.on_truncation.unwrap_or(OnTruncation::Fin),
@@ -522,6 +582,8 @@ fn forwards(flags: &FlagLists, common: [Socket; 2], faults: &mut Faults) -> Vec<
             tls: default_tls(listen.scheme),
             domains: Vec::new(),
             accept_proxy_protocol: flags.accept_proxy_protocol.clone(),
+            trusted_proxies: trusted(None, listen.scheme, flags),
+            https_port: None,
             listen,
         });
     }
@@ -578,6 +640,7 @@ fn name_and_join(
             ));
         }
         let upstream = match draft.target {
+            Target::None => UpstreamId(0),
             Target::Known(id) => id,
             Target::Own(backends) => {
                 if upstreams.iter().any(|other| other.name == name) {
@@ -594,6 +657,8 @@ fn name_and_join(
                     proxy_protocol,
                     proxy_tlvs: tlvs_of(proxy_protocol, defaults::PROXY_TLVS.to_vec()),
                     starttls: BackStarttls::Strip,
+                    http2: false,
+                    sticky: Sticky::Off,
                 });
                 UpstreamId(u16::try_from(upstreams.len() - 1).unwrap_or(u16::MAX))
             }
@@ -614,10 +679,12 @@ fn name_and_join(
             front: draft.front,
             back: draft.back,
             on_truncation: draft.on_truncation,
-            alpn: draft.alpn.unwrap_or_default(),
+            alpn: draft.alpn.map_or_else(Vec::new, |given| given.value),
             tls: draft.tls,
             domains: draft.domains,
             accept_proxy_protocol: draft.accept_proxy_protocol,
+            trusted_proxies: draft.trusted_proxies,
+            https_port: draft.https_port.unwrap_or(defaults::HTTPS_PORT),
         });
     }
     listeners
@@ -912,6 +979,12 @@ fn timeouts(table: &TimeoutsTable, faults: &mut Faults) -> Timeouts {
         authentication: deadline(&table.authentication, defaults::AUTHENTICATION),
         handshake: deadline(&table.handshake, defaults::HANDSHAKE),
         connect: deadline(&table.connect, defaults::CONNECT),
+        request: deadline(&table.request, defaults::REQUEST),
+        request_body: deadline(&table.request_body, defaults::REQUEST_BODY),
+        answer: deadline(&table.answer, defaults::ANSWER),
+        upgrade: deadline(&table.upgrade, defaults::UPGRADE),
+        write: deadline(&table.write, defaults::WRITE),
+        keep_alive: deadline(&table.keep_alive, defaults::KEEP_ALIVE),
         idle: deadline(&table.idle, defaults::IDLE),
         half_closed: deadline(&table.half_closed, defaults::HALF_CLOSED),
         drain: deadline(&table.drain, defaults::DRAIN),

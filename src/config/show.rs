@@ -7,7 +7,9 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use super::units::{duration_text, size_text};
-use super::{Config, Listener, ProxyProtocol, Route, TlsMode, Upstream, UpstreamId, Xmpp};
+use super::{
+    Config, Http, Listener, ProxyProtocol, Route, Scheme, TlsMode, Upstream, UpstreamId, Xmpp,
+};
 
 impl Display for Config {
     /// Writes TOML that resolves to an equal [`Config`]. (A path that is not UTF-8 cannot stand in
@@ -38,13 +40,21 @@ impl Config {
         writeln!(out, "\n[[listener]]")?;
         writeln!(out, "name = {}", quoted(&listener.name))?;
         writeln!(out, "listen = \"{}://{}\"", listener.scheme, listener.addr)?;
-        writeln!(out, "upstream = {}", self.upstream(listener.upstream))?;
-        writeln!(out, "tls = \"{}\"", listener.tls)?;
-        // Where TLS passes through, it cannot be set.
-        if listener.tls == TlsMode::Terminate {
-            writeln!(out, "alpn = {}", texts(&listener.alpn))?;
+        // What makes no sense for a scheme cannot be said there.
+        if listener.scheme == Scheme::Http {
+            writeln!(out, "https_port = {}", listener.https_port)?;
+        } else {
+            writeln!(out, "upstream = {}", self.upstream(listener.upstream))?;
+            writeln!(out, "tls = \"{}\"", listener.tls)?;
+            if listener.tls == TlsMode::Terminate {
+                writeln!(out, "alpn = {}", texts(&listener.alpn))?;
+            }
+            writeln!(out, "domains = {}", texts(&listener.domains))?;
         }
-        writeln!(out, "domains = {}", texts(&listener.domains))?;
+        if listener.scheme.carries_http() {
+            let trusted = texts(&listener.trusted_proxies);
+            writeln!(out, "trusted_proxies = {trusted}")?;
+        }
         writeln!(
             out,
             "accept_proxy_protocol = {}",
@@ -72,6 +82,7 @@ impl Config {
             .collect();
         writeln!(out, "\n[[route]]")?;
         writeln!(out, "hosts = {}", texts(&route.hosts))?;
+        writeln!(out, "paths = {}", texts(&route.paths))?;
         if let Some(protocol) = route.protocol {
             writeln!(out, "protocol = \"{protocol}\"")?;
         }
@@ -95,6 +106,7 @@ impl Config {
         writeln!(out, "sni_strict = {}", self.tls.sni_strict)?;
 
         write_xmpp(&self.xmpp, out)?;
+        write_http(&self.http, out)?;
 
         let buffers = &self.buffers;
         writeln!(out, "\n[buffers]")?;
@@ -117,6 +129,12 @@ impl Config {
             ("handshake", timeouts.handshake),
             ("authentication", timeouts.authentication),
             ("connect", timeouts.connect),
+            ("request", timeouts.request),
+            ("request_body", timeouts.request_body),
+            ("answer", timeouts.answer),
+            ("upgrade", timeouts.upgrade),
+            ("write", timeouts.write),
+            ("keep_alive", timeouts.keep_alive),
             ("idle", timeouts.idle),
             ("half_closed", timeouts.half_closed),
             ("stall", timeouts.stall),
@@ -155,6 +173,8 @@ fn write_upstream(upstream: &Upstream, out: &mut Formatter<'_>) -> fmt::Result {
         writeln!(out, "proxy_tlvs = {}", texts(&upstream.proxy_tlvs))?;
     }
     writeln!(out, "starttls = \"{}\"", upstream.starttls)?;
+    writeln!(out, "http2 = {}", upstream.http2)?;
+    writeln!(out, "sticky = \"{}\"", upstream.sticky)?;
     for backend in &upstream.backends {
         writeln!(out, "\n[[upstream.backend]]")?;
         writeln!(out, "address = {}", quoted(&backend.to_string()))?;
@@ -176,6 +196,28 @@ fn write_xmpp(xmpp: &Xmpp, out: &mut Formatter<'_>) -> fmt::Result {
     writeln!(out, "to_must_match = {}", xmpp.to_must_match)?;
     writeln!(out, "on_drain = \"{}\"", xmpp.on_drain)?;
     writeln!(out, "probe = {}", xmpp.probe)
+}
+
+fn write_http(http: &Http, out: &mut Formatter<'_>) -> fmt::Result {
+    let body = usize::try_from(http.body_size).unwrap_or(usize::MAX);
+    writeln!(out, "\n[http]")?;
+    writeln!(out, "head_size = \"{}\"", size_text(http.head_size))?;
+    writeln!(out, "headers = {}", http.headers)?;
+    writeln!(out, "body_size = \"{}\"", size_text(body))?;
+    writeln!(
+        out,
+        "body_rate = \"{}\"",
+        size_text(http.body_rate as usize)
+    )?;
+    writeln!(out, "streams = {}", http.streams)?;
+    writeln!(out, "underscores = {}", http.underscores)?;
+    writeln!(out, "idle_backends = {}", http.idle_backends)?;
+    writeln!(
+        out,
+        "idle_backend = \"{}\"",
+        duration_text(http.idle_backend)
+    )?;
+    writeln!(out, "backend_age = \"{}\"", duration_text(http.backend_age))
 }
 
 /// A list of texts.

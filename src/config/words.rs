@@ -9,7 +9,7 @@ use std::str::FromStr;
 use super::error::Reason;
 use super::{
     AccessLog, BackStarttls, LogFormat, MaxConnections, OnDrain, OnTruncation, Protocol,
-    ProxyProtocol, ProxyTlv, Scheme, SocketBuffer, TlsMode, TlsVersion,
+    ProxyProtocol, ProxyTlv, Scheme, SocketBuffer, Sticky, TlsMode, TlsVersion,
 };
 use super::{address, units};
 
@@ -45,7 +45,8 @@ macro_rules! spelled {
 spelled!(OnTruncation: "fin" is Fin, "abort" is Abort);
 spelled!(LogFormat: "text" is Text, "json" is Json);
 spelled!(TlsMode: "terminate" is Terminate, "passthrough" is Passthrough);
-spelled!(Protocol: "xmpp-client" is XmppClient, "xmpp-server" is XmppServer);
+spelled!(Protocol: "xmpp-client" is XmppClient, "xmpp-server" is XmppServer, "http" is Http);
+spelled!(Sticky: "off" is Off, "address" is Address, "cookie" is Cookie);
 spelled!(ProxyProtocol: "off" is Off, "v1" is V1, "v2" is V2);
 spelled!(BackStarttls: "strip" is Strip, "keep" is Keep, "speak" is Speak);
 spelled!(
@@ -64,6 +65,8 @@ spelled!(
     "xmpps" is Xmpps,
     "xmpp-server" is XmppServer,
     "xmpps-server" is XmppsServer,
+    "https" is Https,
+    "http" is Http,
     "auto" is Auto,
 );
 
@@ -88,7 +91,7 @@ pub fn auto<T>(text: &str, value: impl Fn(&str) -> Result<T, Reason>) -> Result<
 }
 
 /// Reads a whole number.
-pub fn count(text: &str) -> Result<u32, Reason> {
+pub fn count<T: FromStr>(text: &str) -> Result<T, Reason> {
     let digits: String = text.chars().filter(|&c| c != '_').collect();
     digits.parse().map_err(|_| {
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -374,12 +377,20 @@ mod tests {
                 "\"many\" is not a whole number; write digits, such as 1000, or auto",
             ),
             (
-                count("-1").unwrap_err(),
+                count::<u32>("-1").unwrap_err(),
                 "\"-1\" is not a whole number; write digits, such as 1000",
             ),
             (
-                count("4294967296").unwrap_err(),
+                count::<u32>("4294967296").unwrap_err(),
                 "4294967296 is too large; write a smaller number",
+            ),
+            (
+                count::<u16>("65536").unwrap_err(),
+                "65536 is too large; write a smaller number",
+            ),
+            (
+                "ip".parse::<Sticky>().unwrap_err(),
+                "\"ip\" is not known here; write off, address or cookie",
             ),
             (
                 switch("maybe").unwrap_err(),

@@ -83,6 +83,8 @@ pub struct Status {
     pub uptime: Duration,
     /// Whether new connections are accepted.
     pub readiness: Readiness,
+    /// Requests of HTTP since the start and those of them that were answered with 5xx, if there were any.
+    pub requests: Option<(u64, u64)>,
     /// All listeners, in the order of the settings.
     pub listeners: Vec<ListenerStatus>,
 }
@@ -300,6 +302,7 @@ fn page(status: &Status) -> String {
                 .sum::<u64>()
                 .to_string(),
         ),
+        ("requests", requests(status.requests)),
         ("rows", rows),
     ];
     // One place after the other and never back, so that a value cannot be taken for a place.
@@ -317,6 +320,16 @@ fn page(status: &Status) -> String {
     }
     page.push_str(rest);
     page
+}
+
+/// A fact of its own, where there is HTTP.
+fn requests(counts: Option<(u64, u64)>) -> String {
+    let fact = |text| format!("    <div><dt>HTTP requests</dt><dd>{text}</dd></div>\n");
+    match counts {
+        None => String::new(),
+        Some((all, 0)) => fact(all.to_string()),
+        Some((all, failed)) => fact(format!("{all} ({failed} failed)")),
+    }
 }
 
 const PAGE: &str = include_str!("admin.html");
@@ -448,6 +461,7 @@ mod tests {
                 version: "1.2.3".into(),
                 uptime: Duration::from_secs(3 * 86_400 + 4 * 3600),
                 readiness: self.0.get(),
+                requests: Some((6789, 21)),
                 listeners: vec![ListenerStatus {
                     name: "<b>&\"{{version}}".into(),
                     address: "tls://127.0.0.1:8443".into(),
@@ -583,6 +597,7 @@ mod tests {
                 "ready",
                 "tls://127.0.0.1:8443",
                 ">345",
+                ">6789 (21 failed)<",
                 "/metrics",
             ] {
                 assert!(page.contains(part), "{part}");

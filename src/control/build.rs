@@ -151,6 +151,15 @@ fn rules(
             stall: timeouts.stall,
             abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
         }),
+        http: config.http,
+        request: timeouts.request,
+        request_body: timeouts.request_body,
+        answer: timeouts.answer,
+        upgrade: timeouts.upgrade,
+        write: timeouts.write,
+        keep_alive: timeouts.keep_alive,
+        https_port: listener.https_port,
+        trusted_proxies: listener.trusted_proxies.clone(),
         xmpp: config.xmpp.clone(),
         accept_proxy_protocol: listener.accept_proxy_protocol.clone(),
     }
@@ -203,11 +212,12 @@ pub fn socket_options(socket: &config::Socket) -> Options {
 }
 
 async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstream {
-    let secure = upstream
-        .backends
-        .iter()
-        .any(|b| matches!(b, config::Backend::Tls { .. }))
-        || upstream.starttls == BackStarttls::Speak;
+    let secure = upstream.backends.iter().any(|b| {
+        matches!(
+            b,
+            config::Backend::Tls { .. } | config::Backend::Https { .. }
+        )
+    }) || upstream.starttls == BackStarttls::Speak;
     let terms = if secure {
         back_terms(upstream, faults)
     } else {
@@ -219,14 +229,14 @@ async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstr
         let key = format!("upstream.{}.backend", upstream.name);
         let target = match backend {
             config::Backend::Unix(path) => Target::Unix(path.clone()),
-            config::Backend::Tcp { host, port } => {
+            config::Backend::Tcp { host, port } | config::Backend::Http { host, port } => {
                 let addrs = addresses(host, *port, &key, faults).await;
                 Target::Tcp {
                     addrs: ArcSwap::from_pointee(addrs),
                     tls: None,
                 }
             }
-            config::Backend::Tls { host, port } => {
+            config::Backend::Tls { host, port } | config::Backend::Https { host, port } => {
                 let addrs = addresses(host, *port, &key, faults).await;
                 let server = server_name(host);
                 if let Err(problem) = &server {
@@ -246,6 +256,8 @@ async fn upstream(upstream: &config::Upstream, faults: &mut Vec<Fault>) -> Upstr
         tlvs: upstream.proxy_tlvs.clone(),
         starttls: upstream.starttls,
         trust: terms,
+        http2: upstream.http2,
+        sticky: upstream.sticky,
     };
     Upstream::new(upstream.name.clone(), backends, link)
 }

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
-use crate::config::{self, Config, ConfigError, Fault, ListenerId, MaxConnections};
+use crate::config::{self, Config, ConfigError, Fault, ListenerId, MaxConnections, Scheme};
 use crate::metrics::access::AccessLog;
 use crate::metrics::cells::{AcceptCells, WorkerCells};
 use crate::pool::{BufferPool, Settings};
@@ -174,6 +174,7 @@ impl Instance {
         let config = &self.config;
         for listener in &config.listeners {
             let upstream = config.upstreams.get(usize::from(listener.upstream.0));
+            let upstream = upstream.filter(|_| listener.scheme != Scheme::Http);
             tracing::info!(
                 listener = %listener.name,
                 address = %format_args!("{}://{}", listener.scheme, listener.addr),
@@ -230,7 +231,7 @@ impl Instance {
         let old = &self.config;
         let key = |l: &config::Listener| {
             let place = (l.name.clone(), l.addr, l.scheme, l.front);
-            (place, l.upstream, l.tls, l.domains.clone())
+            (place, l.upstream, l.tls, l.domains.clone(), l.https_port)
         };
         let listeners = |c: &Config| c.listeners.iter().map(key).collect::<Vec<_>>();
         let changed = [
@@ -257,6 +258,7 @@ impl Instance {
             certificates: new.certificates,
             tls: new.tls,
             xmpp: new.xmpp,
+            http: new.http,
             timeouts: config::Timeouts {
                 drain: old.timeouts.drain,
                 ..new.timeouts
@@ -271,6 +273,7 @@ impl Instance {
                 listener
                     .accept_proxy_protocol
                     .clone_from(&new.accept_proxy_protocol);
+                listener.trusted_proxies.clone_from(&new.trusted_proxies);
             }
         }
         kept
@@ -315,8 +318,10 @@ impl Instance {
                     let Target::Tcp { addrs, .. } = &backend.target else {
                         continue;
                     };
-                    let (config::Backend::Tcp { host, port } | config::Backend::Tls { host, port }) =
-                        settings
+                    let (config::Backend::Tcp { host, port }
+                    | config::Backend::Tls { host, port }
+                    | config::Backend::Http { host, port }
+                    | config::Backend::Https { host, port }) = settings
                     else {
                         continue;
                     };

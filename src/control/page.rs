@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::config::Scheme;
 use crate::metrics::cells::{ListenerCells, Words, WorkerCells};
+use crate::metrics::http::{Codes, HttpCells};
 use crate::metrics::names as n;
 use crate::metrics::render::Exposition;
 use crate::sys::files;
@@ -41,11 +42,13 @@ impl AdminSource for Instance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed(),
             readiness: self.state(),
+            requests: self.requests(),
             listeners: listeners
                 .map(|(listener, door)| ListenerStatus {
                     name: listener.name.clone(),
                     address: format!("{}://{}", listener.scheme, listener.addr),
                     upstream: upstream(listener.upstream.0)
+                        .filter(|_| listener.scheme != Scheme::Http)
                         .map_or_else(String::new, |u| u.name.clone()),
                     connections: door.connections() as u64,
                     accepted: door.cells.accepted.get(),
@@ -60,6 +63,18 @@ impl AdminSource for Instance {
 }
 
 impl Instance {
+    /// Requests of HTTP on all listeners, and how many of them failed on our side; none if there is no HTTP.
+    fn requests(&self) -> Option<(u64, u64)> {
+        let listeners = self.cells.iter().flat_map(|cells| &cells.listeners);
+        let mut http = listeners.filter_map(|c| c.past_http()).peekable();
+        http.peek()?;
+        let counts = http.flat_map(HttpCells::requests);
+        Some(counts.fold((0, 0), |(all, failed), (_, code, count)| {
+            let failure = if code == "5xx" { count } else { 0 };
+            (all + count, failed + failure)
+        }))
+    }
+
     fn process(&self, page: &mut Exposition) {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         page.family(&n::BUILD_INFO).sample(&version, 1_u64);
@@ -125,10 +140,11 @@ impl Instance {
             .config
             .listeners
             .get(at)
-            .is_some_and(|l| l.scheme != Scheme::Tls)
+            .is_some_and(|l| l.scheme.carries_xmpp())
         {
             self.streams(page, label, at, &cells);
         }
+        self.http(page, label, at, &cells);
         page.family(&n::BYTES_TOTAL)
             .sample(&[label, ("direction", "up")], sum(|c| c.up_bytes.get()))
             .sample(&[label, ("direction", "down")], sum(|c| c.down_bytes.get()));
@@ -178,6 +194,69 @@ impl Instance {
         }
     }
 
+    /// Requests of one listener, if it has any.
+    fn http(&self, page: &mut Exposition, label: (&str, &str), at: usize, all: &[&ListenerCells]) {
+        let snapshot = self.snapshot.load();
+        let Some(rules) = snapshot.listeners.get(at).map(|offer| &offer.rules) else {
+            return;
+        };
+        if rules.scheme != Scheme::Http && !rules.routes.serves_http() {
+            return;
+        }
+        let routes = rules.routes.http_routes();
+        // Nothing, so that the sums are there before the first request.
+        let none = HttpCells::new(0);
+        let cells: Vec<&HttpCells> = all.iter().filter_map(|cells| cells.past_http()).collect();
+        let cells = || cells.iter().copied().chain([&none]);
+        for ((route, code), count) in added(cells().flat_map(|c| {
+            let requests = c.requests();
+            requests.map(|(route, code, count)| ((route, code), count))
+        })) {
+            let route = routes.get(route).map_or(n::NO_ROUTE, String::as_str);
+            let labels = [label, ("route", route), ("code", code)];
+            page.family(&n::HTTP_REQUESTS_TOTAL).sample(&labels, count);
+        }
+        for (which, kind) in n::WAITS.into_iter().enumerate() {
+            let mut buckets = [0; n::DURATIONS_US.len() + 1];
+            let mut sum_us = 0;
+            for (_, durations) in cells().filter_map(|c| c.durations().nth(which)) {
+                for (sum, count) in buckets.iter_mut().zip(durations.buckets()) {
+                    *sum += count;
+                }
+                sum_us += durations.sum_us();
+            }
+            let bounds = n::DURATIONS_US.map(|bound| bound as f64 / 1e6);
+            page.family(&n::HTTP_REQUEST_DURATION_SECONDS).histogram(
+                &[label, ("kind", kind)],
+                bounds,
+                &buckets,
+                sum_us as f64 / 1e6,
+            );
+        }
+        let open: [fn(&HttpCells) -> i64; 2] = [|c| c.open.get(), |c| c.tunnels.get()];
+        for (kind, count) in n::HTTP_KINDS.into_iter().zip(open) {
+            let count = cells().map(count).sum::<i64>();
+            page.family(&n::HTTP_OPEN)
+                .sample(&[label, ("kind", kind)], count);
+        }
+        for ((version, outcome), count) in added(cells().flat_map(|c| {
+            let upgrades = c.upgrades();
+            upgrades.map(|(version, outcome, count)| ((version, outcome), count))
+        })) {
+            let labels = [label, ("version", version), ("outcome", outcome)];
+            page.family(&n::HTTP_UPGRADES_TOTAL).sample(&labels, count);
+        }
+        let refused = summed(cells().map(|c| &c.refused));
+        for (reason, count) in refused.into_iter().filter(|(_, count)| *count > 0) {
+            page.family(&n::HTTP_REFUSED_TOTAL)
+                .sample(&[label, ("reason", reason)], count);
+        }
+        for (side, count) in added(cells().flat_map(HttpCells::sides)) {
+            page.family(&n::HTTP_CUT_SHORT_TOTAL)
+                .sample(&[label, ("side", side)], count);
+        }
+    }
+
     fn certificates(&self, page: &mut Exposition) {
         let snapshot = self.snapshot.load();
         let Some(certificates) = &snapshot.certificates else {
@@ -208,6 +287,15 @@ impl Instance {
                     .iter()
                     .filter_map(|cells| cells.get(which))
                     .map(|c| &c.dials);
+                let answers = cells.iter().filter_map(|cells| cells.get(which)?.answers());
+                let answers = answers
+                    .flat_map(Codes::iter)
+                    .filter(|(_, count)| *count > 0);
+                for (code, count) in added(answers) {
+                    let labels = [labels[0], labels[1], ("code", code)];
+                    page.family(&n::HTTP_BACKEND_RESPONSES_TOTAL)
+                        .sample(&labels, count);
+                }
                 for (outcome, count) in summed(dials) {
                     let labels = [labels[0], labels[1], ("outcome", outcome)];
                     page.family(&n::DIALS_TOTAL).sample(&labels, count);
@@ -230,6 +318,15 @@ impl Instance {
         page.family(&n::POOL_ALLOCATIONS_TOTAL)
             .sample(&[], stats.allocations);
     }
+}
+
+/// Counts of all workers, added up.
+fn added<K: Ord>(counts: impl Iterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+    let mut sums = BTreeMap::new();
+    for (key, count) in counts {
+        *sums.entry(key).or_default() += count;
+    }
+    sums
 }
 
 /// The same words of all workers, added up.

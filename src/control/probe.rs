@@ -148,7 +148,7 @@ fn questions(config: &Config, certified: &[String], upstreams: &[Arc<Upstream>])
 
 fn roles(listener: &Listener, table: &RouteTable) -> Vec<Role> {
     match listener.scheme {
-        Scheme::Tls => Vec::new(),
+        Scheme::Tls | Scheme::Https | Scheme::Http => Vec::new(),
         Scheme::Xmpp | Scheme::Xmpps => vec![Role::Client],
         Scheme::XmppServer | Scheme::XmppsServer => vec![Role::Server],
         Scheme::Auto if table.offers_servers() => vec![Role::Client, Role::Server],
@@ -191,6 +191,7 @@ async fn ask(question: &Question, pool: &Magazine) -> Result<Vec<Finding>, Strin
     let preface = Preface {
         header: &told,
         first: first.as_bytes(),
+        alpn: &[],
     };
     let connected = connect(
         &question.backend().target,

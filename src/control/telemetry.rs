@@ -195,9 +195,39 @@ fn level_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
             return Err(refuse(format!("{directive:?} is not a level")));
         }
     }
-    EnvFilter::builder()
+    let filter = EnvFilter::builder()
         .parse(level)
-        .map_err(|error| refuse(error.to_string()))
+        .map_err(|error| refuse(error.to_string()))?;
+    Ok(quieted(filter, level))
+}
+
+/// Crates that tell each frame and each poll at level debug, thousands of lines for a page load.
+const CHATTY: &[&str] = &[
+    "h2",
+    "hyper",
+    "hyper_util",
+    "tokio_tungstenite",
+    "tungstenite",
+];
+
+/// Keeps a bare level above info from them: it asks about this program. A filter that names one gets what it asks for.
+fn quieted(mut filter: EnvFilter, level: &str) -> EnvFilter {
+    let directives = || level.split(',').map(str::trim);
+    let bare = directives().filter_map(|directive| directive.parse::<LevelFilter>().ok());
+    if bare.max().is_none_or(|level| level <= LevelFilter::INFO) {
+        return filter;
+    }
+    let target = |directive: &str| {
+        let end = directive.find(['=', '[', ':']);
+        directive[..end.unwrap_or(directive.len())].to_owned()
+    };
+    for name in CHATTY {
+        let named = directives().any(|directive| target(directive) == *name);
+        if !named && let Ok(directive) = format!("{name}=info").parse() {
+            filter = filter.add_directive(directive);
+        }
+    }
+    filter
 }
 
 /// The subscriber apart from its installation, so that tests can have one of their own.
@@ -538,6 +568,34 @@ mod tests {
         for bad in ["verbose", "info,loud", "", "vestibule=loud"] {
             let error = level_filter(bad).map(|_| ()).unwrap_err().to_string();
             assert!(error.starts_with("--log-level"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bare_level_is_not_for_chatty_crates_and_a_name_is() {
+        let told = |level: &str| {
+            let lines = logged(level, config::LogFormat::Text, |_| {
+                tracing::debug!("ours");
+                tracing::debug!(target: "h2::codec::framed_read", "frame");
+                tracing::info!(target: "h2::codec", "important");
+                tracing::trace!(target: "hyper_util::rt", "poll");
+            });
+            let words = ["ours", "frame", "important", "poll"];
+            let told = |word: &&str| lines.iter().any(|line| line.ends_with(word));
+            words.into_iter().filter(told).collect::<Vec<_>>().join(" ")
+        };
+        for (level, expected) in [
+            ("info", "important"),
+            ("warn", ""),
+            ("debug", "ours important"),
+            ("trace", "ours important"),
+            ("debug,h2=debug", "ours frame important"),
+            ("trace,h2::codec=warn,hyper_util=trace", "ours poll"),
+            ("h2=debug", "frame important"),
+            ("trace,hyper=trace", "ours important"),
+            ("warn,vestibule=debug", "ours"),
+        ] {
+            assert_eq!(told(level), expected, "{level}");
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod dialogue;
 pub mod secure;
 mod socket;
+pub mod transport;
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -37,6 +38,11 @@ impl Endpoint {
             socket,
             records: Some(Box::new(records)),
         }
+    }
+
+    /// Whether it speaks TLS.
+    pub fn is_secure(&self) -> bool {
+        self.records.is_some()
     }
 
     /// The socket.

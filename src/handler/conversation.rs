@@ -37,13 +37,65 @@ pub struct Conversation {
     /// The backend's count of connections.
     pick: Pick,
     pool: Magazine,
+    count: Count,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Any protocol.
+    Bytes,
+    /// XMPP.
+    Stream,
+    /// WebSocket.
+    Tunnel,
+}
+
+/// Where it is counted. A WebSocket is counted while it lives, however it ends.
+struct Count {
     cells: Arc<ListenerCells>,
+    kind: Kind,
+}
+
+impl Count {
+    fn new(kind: Kind, guest: &Guest<'_>) -> Self {
+        if kind == Kind::Tunnel {
+            let routes = guest.rules.routes.http_routes().len();
+            guest.cells.http(routes).tunnels.add(1);
+        }
+        Self {
+            cells: Arc::clone(guest.cells),
+            kind,
+        }
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if let (Kind::Tunnel, Some(http)) = (self.kind, self.cells.past_http()) {
+            http.tunnels.add(-1);
+        }
+    }
 }
 
 impl Conversation {
     /// Joins a client, with what was read from it and not opened, and a backend.
     pub(super) fn join(front: (Endpoint, Rest), dialed: Dialed, guest: &Guest<'_>) -> Self {
-        Self::of(front, dialed, guest, |relay| relay)
+        Self::of(front, dialed, Kind::Bytes, guest, |relay| relay)
+    }
+
+    /// The same for a WebSocket, of which some bytes have passed already.
+    pub(super) fn join_websocket(
+        front: (Endpoint, Rest),
+        dialed: Dialed,
+        begun: Moved,
+        guest: &Guest<'_>,
+    ) -> Self {
+        guest.cells.up_bytes.add(begun.up);
+        guest.cells.down_bytes.add(begun.down);
+        Self::of(front, dialed, Kind::Tunnel, guest, |relay| {
+            relay.begun(begun)
+        })
     }
 
     /// The same for an XMPP stream, which is watched as it passes. `begun` has passed already.
@@ -56,27 +108,30 @@ impl Conversation {
     ) -> Self {
         guest.cells.up_bytes.add(begun.up);
         guest.cells.down_bytes.add(begun.down);
-        Self::of(front, dialed, guest, |relay| relay.watching(stream, begun))
+        Self::of(front, dialed, Kind::Stream, guest, |relay| {
+            relay.watching(stream, begun)
+        })
     }
 
     fn of(
         front: (Endpoint, Rest),
         dialed: Dialed,
+        kind: Kind,
         guest: &Guest<'_>,
         watch: impl FnOnce(Relay) -> Relay,
     ) -> Self {
         let relay = Relay::new(
             front,
             (dialed.endpoint, dialed.rest),
-            guest.pool.clone(),
+            guest.pool().clone(),
             Arc::clone(&guest.rules.limits),
             Arc::clone(guest.cells),
         );
         Self {
             relay: watch(relay),
             pick: dialed.pick,
-            pool: guest.pool.clone(),
-            cells: Arc::clone(guest.cells),
+            pool: guest.pool().clone(),
+            count: Count::new(kind, guest),
         }
     }
 
@@ -86,7 +141,12 @@ impl Conversation {
         self.relay.authenticated()
     }
 
-    /// Ends an XMPP stream for a drain; see [`Relay::drain`].
+    /// Whether a drain ends it before its own end: clients of XMPP and WebSocket come back by themselves.
+    pub fn leaves_early(&self) -> bool {
+        self.count.kind != Kind::Bytes
+    }
+
+    /// Ends it for a drain; see [`Relay::drain`].
     pub fn drain(&mut self, words: Option<&str>, patience: Duration) {
         self.relay.drain(words, patience);
     }
@@ -99,8 +159,8 @@ impl Conversation {
     /// Ends both connections in the way that `outcome` asks for, and says how it ended.
     pub async fn close(self, outcome: Outcome) -> End {
         let (received, sent) = self.relay.key_updates();
-        self.cells.updates_received.add(received.into());
-        self.cells.updates_sent.add(sent.into());
+        self.count.cells.updates_received.add(received.into());
+        self.count.cells.updates_sent.add(sent.into());
         let ((front, rest), back) = self.relay.into_endpoints();
         if outcome.parting {
             drop(back);

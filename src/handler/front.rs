@@ -41,7 +41,7 @@ pub(super) async fn first_byte(
         return Ok(());
     }
     let deadline = deadline(guest.at, guest.rules.first_byte);
-    match by(deadline, read_into(socket, guest.pool, early)).await {
+    match by(deadline, read_into(socket, guest.pool(), early)).await {
         None => Err(Refusal::opening("first_byte_timeout")),
         Some(Ok(0)) => Err(Refusal::opening("silent")),
         Some(Ok(_)) => Ok(()),
@@ -56,7 +56,7 @@ pub(super) async fn more(
     guest: &Guest<'_>,
 ) -> Result<(), Refusal> {
     let deadline = deadline(guest.at, guest.rules.first_byte);
-    match by(deadline, read_into(socket, guest.pool, early)).await {
+    match by(deadline, read_into(socket, guest.pool(), early)).await {
         None => Err(Refusal::opening("first_byte_timeout")),
         Some(Ok(0)) => Err(Refusal::opening("closed")),
         Some(Ok(_)) => Ok(()),
@@ -81,7 +81,7 @@ pub(super) async fn hello(
             }
         }
         let silent = early.is_empty();
-        let reason = match by(deadline, read_into(socket, guest.pool, early)).await {
+        let reason = match by(deadline, read_into(socket, guest.pool(), early)).await {
             None => "timeout",
             Some(Ok(0)) if silent => "silent",
             Some(Ok(0)) => "closed",
@@ -99,6 +99,8 @@ fn asked(hello: &Hello<'_>) -> Asked {
         Some(Protocol::XmppClient)
     } else if offers(defaults::XMPPS_SERVER_ALPN) {
         Some(Protocol::XmppServer)
+    } else if defaults::HTTPS_ALPN.into_iter().any(offers) {
+        Some(Protocol::Http)
     } else {
         None
     };
@@ -133,7 +135,7 @@ pub(super) async fn shake(
         return Err(unknown_name(&socket, deadline, guest).await);
     };
     let handshake = Handshake::server(terms).told(host);
-    let secured = secure(&socket, handshake, Vec::new(), early, guest.pool);
+    let secured = secure(&socket, handshake, Vec::new(), early, guest.pool());
     let (reason, failure) = match by(deadline, secured).await {
         Some(Ok(secured)) => {
             let facts = secured.established.facts;

@@ -77,6 +77,13 @@ impl Ledger {
         self.move_to(domain, phase);
     }
 
+    /// It is no XMPP stream after all.
+    pub(super) fn no_stream(&self) {
+        if let Some((domain, phase)) = self.stream.take() {
+            self.cells.streams.now(domain, phase, -1);
+        }
+    }
+
     /// The domain of an XMPP stream is known: its index among the listener's.
     pub(super) fn names(&self, index: usize, domain: Option<&str>) {
         if self.keeps {

@@ -7,30 +7,35 @@
 //! [`open`] is the way to a [`Conversation`]; what is on that way is a large future that the caller boxes for its moment.
 //! Whatever becomes known of a connection meanwhile is in its [`Ledger`].
 
+mod common;
 pub mod conversation;
 mod front;
+mod http;
 mod ledger;
 mod raw;
 mod rules;
 mod xmpp;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{Protocol, Scheme, TlsMode, UpstreamId};
+use crate::config::{Protocol, Scheme, Sticky, TlsMode, UpstreamId, defaults};
 use crate::endpoint::Socket;
-use crate::metrics::cells::{ListenerCells, WorkerCells};
+use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::tls::terms::Terms;
-use crate::upstream::Upstream;
-use crate::upstream::dial::{DialError, Dialed, Preface, dial};
+use crate::upstream::dial::{DialError, Dialed, Preface, Reached, dial_unless};
+use crate::upstream::{Pick, Upstream, Wanted, key_of};
 use crate::wire::proxy;
 use crate::wire::sniff::{Guess, Sniff, sniff};
 
+pub use common::{Common, Leave, turn};
 pub use conversation::Conversation;
 pub use ledger::{Ledger, Phase};
 pub use rules::Rules;
@@ -62,6 +67,14 @@ impl Refusal {
         }
     }
 
+    /// Requests were served, or none came.
+    const fn served(reason: &'static str) -> Self {
+        Self {
+            outcome: "closed",
+            reason,
+        }
+    }
+
     /// No backend took it.
     const NO_BACKEND: Self = Self {
         outcome: "no_backend",
@@ -72,7 +85,7 @@ impl Refusal {
 /// Who is served, under which rules, with what.
 pub struct Guest<'a> {
     /// The listener's rules.
-    pub rules: &'a Rules,
+    pub rules: &'a Arc<Rules>,
     /// What the listener offers by TLS; none if it only passes through.
     pub tls: Option<&'a Terms>,
     /// Number of the connection.
@@ -85,10 +98,8 @@ pub struct Guest<'a> {
     pub at: Instant,
     /// Counters of the listener on this worker.
     pub cells: &'a Arc<ListenerCells>,
-    /// Counters of this worker.
-    pub worker: &'a WorkerCells,
-    /// Buffers.
-    pub pool: &'a Magazine,
+    /// What its worker has.
+    pub common: &'a Rc<Common>,
     /// What becomes known.
     pub ledger: &'a Ledger,
 }
@@ -104,6 +115,11 @@ struct Told<'a> {
 }
 
 impl Guest<'_> {
+    /// Buffers.
+    fn pool(&self) -> &Magazine {
+        &self.common.pool
+    }
+
     fn upstream(&self, id: UpstreamId) -> Result<&Arc<Upstream>, Refusal> {
         let upstream = self.rules.upstreams.get(usize::from(id.0));
         upstream.ok_or(Refusal::NO_BACKEND)
@@ -117,6 +133,35 @@ impl Guest<'_> {
         first: &[u8],
     ) -> Result<Dialed, DialError> {
         self.ledger.sent_to(id);
+        let nothing = |_: &Pick| None::<Infallible>;
+        let wanted = self.wanted(id);
+        match self
+            .dial_unless(id, told, (first, &[]), wanted, nothing)
+            .await?
+        {
+            Reached::Dialed(dialed) => Ok(dialed),
+            Reached::Had(never, _) => match never {},
+        }
+    }
+
+    /// Which backend of an upstream the client should be sent to, by what is known of it here.
+    fn wanted(&self, id: UpstreamId) -> Wanted {
+        let upstream = self.rules.upstreams.get(usize::from(id.0));
+        match upstream.map(|upstream| upstream.link.sticky) {
+            Some(Sticky::Address) => Wanted::Key(key_of(self.source.ip())),
+            _ => Wanted::Any,
+        }
+    }
+
+    /// The same, unless `had` has something for the backend that is picked.
+    async fn dial_unless<T>(
+        &self,
+        id: UpstreamId,
+        told: Told<'_>,
+        (first, alpn): (&[u8], &[u8]),
+        wanted: Wanted,
+        had: impl Fn(&Pick) -> Option<T>,
+    ) -> Result<Reached<T>, DialError> {
         let Some(upstream) = self.rules.upstreams.get(usize::from(id.0)) else {
             return Err(DialError::NoAddress);
         };
@@ -140,10 +185,12 @@ impl Guest<'_> {
         let preface = Preface {
             header: &header,
             first,
+            alpn,
         };
-        let cells = self.worker.upstreams.get(usize::from(id.0));
+        let cells = self.common.cells.upstreams.get(usize::from(id.0));
         let cells = cells.map_or(&[][..], |cells| &cells[..]);
-        dial(upstream, &self.rules.dial, preface, self.pool, cells).await
+        let terms = &self.rules.dial;
+        dial_unless(upstream, terms, preface, self.pool(), cells, wanted, had).await
     }
 }
 
@@ -157,7 +204,8 @@ pub async fn open(
     guest: &Guest<'_>,
 ) -> Result<Conversation, Refusal> {
     match guest.rules.scheme {
-        Scheme::Tls => direct(socket, early, None, guest).await,
+        Scheme::Tls | Scheme::Https => direct(socket, early, None, guest).await,
+        Scheme::Http => Box::pin(http::redirect(socket, &early, guest)).await,
         Scheme::Xmpps => direct(socket, early, Some(Protocol::XmppClient), guest).await,
         Scheme::XmppsServer => direct(socket, early, Some(Protocol::XmppServer), guest).await,
         Scheme::Xmpp | Scheme::XmppServer => {
@@ -168,6 +216,9 @@ pub async fn open(
             front::first_byte(&socket, &mut early, guest).await?;
             match sniff(&early) {
                 Sniff::Is(Guess::Tls) => return direct(socket, early, None, guest).await,
+                Sniff::Is(Guess::Http) if guest.rules.routes.serves_http() => {
+                    return Box::pin(http::redirect(socket, &early, guest)).await;
+                }
                 // Whatever it is, XMPP is what it is told in.
                 Sniff::Is(_) => return Box::pin(xmpp::plain(socket, early, guest)).await,
                 Sniff::NeedMore => front::more(&socket, &mut early, guest).await?,
@@ -184,7 +235,7 @@ async fn direct(
     guest: &Guest<'_>,
 ) -> Result<Conversation, Refusal> {
     let rules = guest.rules;
-    if rules.scheme != Scheme::Tls {
+    if rules.scheme.carries_xmpp() {
         guest.ledger.enter(Phase::Handshake);
     }
     let deadline = deadline(guest.at, rules.handshake);
@@ -205,10 +256,24 @@ async fn direct(
     }
     let shaken = front::shake(socket, &early, None, deadline, guest).await?;
     drop(early);
-    if rules.scheme == Scheme::Tls {
-        Box::pin(raw::open(shaken, guest)).await
-    } else {
+    let spoken = shaken.facts.alpn.as_deref();
+    let is_http = rules.scheme == Scheme::Https
+        || rules.scheme == Scheme::Auto
+            && defaults::HTTPS_ALPN
+                .iter()
+                .any(|name| spoken == Some(name.as_bytes()));
+    if is_http {
+        guest.ledger.no_stream();
+        let front::Shaken {
+            facts,
+            endpoint,
+            rest,
+        } = shaken;
+        Box::pin(http::serve((endpoint, rest), &[], facts, guest)).await
+    } else if rules.scheme.carries_xmpp() {
         Box::pin(xmpp::secured(shaken, None, guest)).await
+    } else {
+        Box::pin(raw::open(shaken, guest)).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bytes of any protocol: out of TLS, or with TLS still on them.
 
-use crate::config::{Scheme, UpstreamId};
+use crate::config::UpstreamId;
 use crate::endpoint::secure::linger;
 use crate::endpoint::{Endpoint, Socket};
 use crate::upstream::dial::DialError;
@@ -40,7 +40,7 @@ pub(super) async fn pass(
     upstream: UpstreamId,
     guest: &Guest<'_>,
 ) -> Result<Conversation, Refusal> {
-    if guest.rules.scheme != Scheme::Tls {
+    if guest.rules.scheme.carries_xmpp() {
         let routes = &guest.rules.routes;
         guest.ledger.enter(Phase::Passed);
         guest.ledger.names(routes.domain(host), host);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{IpNet, ListenerId, OnDrain, ProxyProtocol, Scheme, Xmpp, defaults};
+use crate::config::{Http, IpNet, ListenerId, OnDrain, ProxyProtocol, Scheme, Xmpp, defaults};
 use crate::relay::Limits;
 use crate::route::RouteTable;
 use crate::sys;
@@ -38,6 +38,24 @@ pub struct Rules {
     pub dial: DialTerms,
     /// Bounds of its relays.
     pub limits: Arc<Limits>,
+    /// What holds for HTTP.
+    pub http: Http,
+    /// From the first byte of a request to the end of its head.
+    pub request: Duration,
+    /// Silence of a client within a request's body.
+    pub request_body: Duration,
+    /// From the end of a request to its answer.
+    pub answer: Duration,
+    /// The same for a wish to upgrade.
+    pub upgrade: Duration,
+    /// A client that takes nothing of an answer.
+    pub write: Duration,
+    /// Silence between two requests.
+    pub keep_alive: Duration,
+    /// Port that clients of plain HTTP are sent to.
+    pub https_port: u16,
+    /// Balancers in front that say whom they speak for.
+    pub trusted_proxies: Vec<IpNet>,
     /// What holds for XMPP streams.
     pub xmpp: Xmpp,
     /// Balancers in front.

@@ -1,6 +1,6 @@
-//! The access log: one line per connection, never waited for.
+//! The access log: one line per connection and per request of HTTP, never waited for.
 //!
-//! A worker formats an [`AccessEntry`] into a scratch text of its own thread and hands the line to a
+//! A worker formats an [`AccessEntry`] or a [`RequestEntry`] into a scratch text of its own thread and hands the line to a
 //! bounded queue; a thread of the log's own writes it. When the disk or the reader of a pipe is too
 //! slow the line is dropped and counted: no worker ever waits for a log. Nothing here knows settings;
 //! `control::telemetry` opens the log as they say.
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-/// Lines that may wait for the disk: about 2 MiB.
+/// Lines that may wait for the disk: about 2 MiB, and 20 MiB at most if all have long paths.
 const QUEUE_LINES: usize = 8192;
 
 /// What is said of one connection when it ends. `None` is written as `-`, in JSON as `null`.
@@ -58,6 +58,59 @@ pub struct AccessEntry<'a> {
     pub outcome: &'a str,
 }
 
+/// What is said of one request of HTTP when it ends.
+#[derive(Clone, Debug)]
+pub struct RequestEntry<'a> {
+    /// When the request ended.
+    pub time: SystemTime,
+    /// What the backend was told as X-Request-Id. Chosen by a trusted proxy, if there is one.
+    pub id: RequestId<'a>,
+    /// Name of the listener.
+    pub listener: &'a str,
+    /// The address that the connection came from.
+    pub client: SocketAddr,
+    /// The address that trusted proxies say they speak for.
+    pub forwarded_for: Option<IpAddr>,
+    /// Version of HTTP.
+    pub version: &'a str,
+    /// Chosen by a stranger, as are host and path.
+    pub method: &'a str,
+    /// Host, as it was asked for.
+    pub host: Option<&'a [u8]>,
+    /// Path without its query, which may have secrets.
+    pub path: &'a str,
+    /// What was answered, if anything was.
+    pub status: Option<u16>,
+    /// The route that it took.
+    pub route: Option<&'a str>,
+    /// Name of the upstream.
+    pub upstream: Option<&'a str>,
+    /// The backend that it was sent to.
+    pub backend: Option<&'a str>,
+    /// From the request's head to the end.
+    pub duration: Duration,
+    /// From the request's head to the beginning of the answer.
+    pub first_byte: Option<Duration>,
+    /// Bytes of the request's body.
+    pub bytes_up: u64,
+    /// Bytes of the answer's body.
+    pub bytes_down: u64,
+    /// How it ended.
+    pub outcome: &'a str,
+}
+
+/// Which request.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestId<'a> {
+    /// Numbers of the connection and of the request on it.
+    Own(u64, u64),
+    /// What a trusted proxy calls it.
+    Told(&'a [u8]),
+}
+
+/// Most bytes of a text that are written, so that [`QUEUE_LINES`] bounds memory as well.
+const TEXT_MAX: usize = 1024;
+
 /// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -70,16 +123,7 @@ pub enum Form {
 impl AccessEntry<'_> {
     /// Appends the line, with its line break, to `out`.
     pub fn write(&self, out: &mut String, form: Form) {
-        let mut line = Line {
-            out,
-            form,
-            first: true,
-        };
-        line.plain(
-            "time",
-            format_args!("{}", humantime::format_rfc3339_millis(self.time)),
-            true,
-        );
+        let mut line = Line::new(out, form, self.time);
         line.plain("id", self.id, false);
         line.text("listener", Some(self.listener.as_bytes()));
         line.plain("client", self.client, true);
@@ -99,6 +143,38 @@ impl AccessEntry<'_> {
     }
 }
 
+impl RequestEntry<'_> {
+    /// Appends the line, with its line break, to `out`.
+    pub fn write(&self, out: &mut String, form: Form) {
+        let mut line = Line::new(out, form, self.time);
+        line.plain("kind", "request", true);
+        match self.id {
+            RequestId::Own(connection, number) => {
+                line.plain("id", format_args!("{connection}-{number}"), true);
+            }
+            RequestId::Told(id) => line.text("id", Some(id)),
+        }
+        line.text("listener", Some(self.listener.as_bytes()));
+        line.plain("client", self.client, true);
+        line.known("forwarded_for", self.forwarded_for, true);
+        line.plain("version", self.version, true);
+        line.text("method", Some(self.method.as_bytes()));
+        line.text("host", self.host);
+        line.text("path", Some(self.path.as_bytes()));
+        line.known("status", self.status, false);
+        line.text("route", self.route.map(str::as_bytes));
+        line.text("upstream", self.upstream.map(str::as_bytes));
+        line.text("backend", self.backend.map(str::as_bytes));
+        line.plain("duration_ms", self.duration.as_millis(), false);
+        let first_byte = self.first_byte.map(|first_byte| first_byte.as_millis());
+        line.known("first_byte_ms", first_byte, false);
+        line.plain("bytes_up", self.bytes_up, false);
+        line.plain("bytes_down", self.bytes_down, false);
+        line.text("outcome", Some(self.outcome.as_bytes()));
+        line.end();
+    }
+}
+
 /// A line under construction: the one place that knows how the two forms differ.
 struct Line<'a> {
     out: &'a mut String,
@@ -106,7 +182,18 @@ struct Line<'a> {
     first: bool,
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
+    /// Begins with the time.
+    fn new(out: &'a mut String, form: Form, time: SystemTime) -> Self {
+        let mut line = Self {
+            out,
+            form,
+            first: true,
+        };
+        line.plain("time", humantime::format_rfc3339_millis(time), true);
+        line
+    }
+
     fn key(&mut self, key: &str) {
         let (before, after) = match (self.form, self.first) {
             (Form::Json, true) => ("{\"", "\":"),
@@ -131,8 +218,17 @@ impl Line<'_> {
         let _ = write!(self.out, "{quote}{value}{quote}");
     }
 
+    /// The same, if it is known.
+    fn known(&mut self, key: &str, value: Option<impl std::fmt::Display>, string: bool) {
+        match value {
+            Some(value) => self.plain(key, value, string),
+            None => self.text(key, None),
+        }
+    }
+
     fn text(&mut self, key: &str, value: Option<&[u8]>) {
         self.key(key);
+        let value = value.map(|value| value.get(..TEXT_MAX).unwrap_or(value));
         match (self.form, value) {
             (Form::Json, Some(value)) => quote::json(self.out, value),
             (Form::Json, None) => self.out.push_str("null"),
@@ -199,12 +295,21 @@ impl AccessLog {
 
     /// Queues the line of one connection. Never waits.
     pub fn line(&self, entry: &AccessEntry<'_>) {
+        self.put(|line, form| entry.write(line, form));
+    }
+
+    /// Queues the line of one request. Never waits.
+    pub fn request(&self, entry: &RequestEntry<'_>) {
+        self.put(|line, form| entry.write(line, form));
+    }
+
+    fn put(&self, write: impl FnOnce(&mut String, Form)) {
         thread_local! {
             static SCRATCH: RefCell<String> = const { RefCell::new(String::new()) };
         }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
-            entry.write(scratch, self.form);
+            write(scratch, self.form);
             // The queue copies the line. A full queue counts it and reports success.
             let _ = self.queue.clone().write_all(scratch.as_bytes());
         });
@@ -356,6 +461,104 @@ mod tests {
              \"backend\":null,\"duration_ms\":61234,\"bytes_up\":1024,\"bytes_down\":65536,\
              \"outcome\":\"closed\"}\n"
         );
+    }
+
+    fn request() -> RequestEntry<'static> {
+        RequestEntry {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_764_534_387_042),
+            id: RequestId::Own(17, 3),
+            listener: "web",
+            client: "[2001:db8::1]:50000".parse().unwrap(),
+            forwarded_for: Some("192.0.2.7".parse().unwrap()),
+            version: "2",
+            method: "GET",
+            host: Some(b"chat.example"),
+            path: "/a%20b",
+            status: Some(200),
+            route: Some("/a"),
+            upstream: Some("app"),
+            backend: Some("http://127.0.0.1:8080"),
+            duration: Duration::from_micros(61_234_999),
+            first_byte: Some(Duration::from_micros(12_999)),
+            bytes_up: 5,
+            bytes_down: 65536,
+            outcome: "answered",
+        }
+    }
+
+    fn request_written(entry: &RequestEntry<'_>, form: Form) -> String {
+        let mut out = String::new();
+        entry.write(&mut out, form);
+        out
+    }
+
+    #[test]
+    fn a_request_has_a_line_of_its_own_kind() {
+        assert_eq!(
+            request_written(&request(), Form::Text),
+            "time=2025-11-30T20:26:27.042Z kind=request id=17-3 listener=web client=[2001:db8::1]:50000 \
+             forwarded_for=192.0.2.7 version=2 method=GET host=chat.example path=/a%20b status=200 route=/a \
+             upstream=app backend=http://127.0.0.1:8080 duration_ms=61234 first_byte_ms=12 bytes_up=5 \
+             bytes_down=65536 outcome=answered\n"
+        );
+        let bare = RequestEntry {
+            id: RequestId::Told(b"a\"b"),
+            forwarded_for: None,
+            host: None,
+            status: None,
+            route: None,
+            upstream: None,
+            backend: None,
+            first_byte: None,
+            outcome: "client_gone",
+            ..request()
+        };
+        assert_eq!(
+            request_written(&bare, Form::Json),
+            "{\"time\":\"2025-11-30T20:26:27.042Z\",\"kind\":\"request\",\"id\":\"a\\\"b\",\
+             \"listener\":\"web\",\"client\":\"[2001:db8::1]:50000\",\"forwarded_for\":null,\"version\":\"2\",\
+             \"method\":\"GET\",\"host\":null,\"path\":\"/a%20b\",\"status\":null,\"route\":null,\
+             \"upstream\":null,\"backend\":null,\"duration_ms\":61234,\"first_byte_ms\":null,\"bytes_up\":5,\
+             \"bytes_down\":65536,\"outcome\":\"client_gone\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_hostile_request_forges_neither_a_field_nor_a_line() {
+        let hostile = RequestEntry {
+            id: RequestId::Told(b"1 status=200\nkind=request"),
+            method: "GET\tX",
+            host: Some(b"a outcome=answered\xff\r\n"),
+            path: "/ status=200\n\u{1b}[2J\u{2028}",
+            ..request()
+        };
+        for form in [Form::Text, Form::Json] {
+            let line = request_written(&hostile, form);
+            assert_eq!(line.matches(['\n', '\r']).count(), 1, "{line}");
+            assert!(!line.contains(['\u{1b}', '\u{2028}']), "{line}");
+        }
+        let text = request_written(&hostile, Form::Text);
+        for part in [
+            r#" id="1 status=200\x0akind=request" "#,
+            r#" host="a outcome=answered\xff\x0d\x0a" "#,
+            r#" path="/ status=200\x0a\x1b[2J\xe2\x80\xa8" "#,
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_cut() {
+        let path = "/é".repeat(2000);
+        let long = RequestEntry {
+            path: &path,
+            ..request()
+        };
+        for form in [Form::Text, Form::Json] {
+            let line = request_written(&long, form);
+            assert!(line.len() < 6 * TEXT_MAX, "{}", line.len());
+            assert!(line.contains("outcome"));
+        }
     }
 
     #[test]

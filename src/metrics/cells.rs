@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::http::{Codes, HttpCells};
 use super::names;
 use super::{Counter, Gauge};
 
@@ -13,7 +14,7 @@ pub struct Words {
 }
 
 impl Words {
-    fn new(words: &'static [&'static str]) -> Self {
+    pub(super) fn new(words: &'static [&'static str]) -> Self {
         Self {
             words,
             counters: words.iter().map(|_| Counter::default()).collect(),
@@ -65,6 +66,8 @@ pub struct ListenerCells {
     pub updates_sent: Counter,
     /// XMPP streams.
     pub streams: StreamCells,
+    /// Requests of HTTP. Made when the first one comes.
+    http: OnceLock<Box<HttpCells>>,
 }
 
 impl ListenerCells {
@@ -72,6 +75,7 @@ impl ListenerCells {
     pub fn new(domains: usize) -> Self {
         Self {
             streams: StreamCells::new(domains),
+            http: OnceLock::new(),
             tls12_full: Counter::default(),
             tls12_resumed: Counter::default(),
             tls13_full: Counter::default(),
@@ -84,6 +88,16 @@ impl ListenerCells {
             updates_received: Counter::default(),
             updates_sent: Counter::default(),
         }
+    }
+
+    /// Those of HTTP, with this many routes that are metric labels.
+    pub fn http(&self, routes: usize) -> &HttpCells {
+        self.http.get_or_init(|| Box::new(HttpCells::new(routes)))
+    }
+
+    /// Those of HTTP, if there was any.
+    pub fn past_http(&self) -> Option<&HttpCells> {
+        self.http.get().map(AsRef::as_ref)
     }
 }
 
@@ -174,17 +188,32 @@ impl StreamCells {
     }
 }
 
-/// What one worker counts for one backend: attempts to connect, by outcome.
+/// What one worker counts for one backend.
 #[derive(Debug)]
 pub struct BackendCells {
-    /// `ok`, `refused`, `timeout`, ...
+    /// Attempts to connect, by outcome: `ok`, `refused`, `timeout`, ...
     pub dials: Words,
+    /// Answers of HTTP. Made when the first one comes.
+    answers: OnceLock<Box<Codes>>,
+}
+
+impl BackendCells {
+    /// It has answered a request.
+    pub fn answered(&self, status: u16) {
+        self.answers.get_or_init(Box::default).count(status);
+    }
+
+    /// Answers by class, if there was any.
+    pub fn answers(&self) -> Option<&Codes> {
+        self.answers.get().map(AsRef::as_ref)
+    }
 }
 
 impl Default for BackendCells {
     fn default() -> Self {
         Self {
             dials: Words::new(names::DIALS),
+            answers: OnceLock::new(),
         }
     }
 }

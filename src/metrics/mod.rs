@@ -2,10 +2,11 @@
 //!
 //! Each worker (and the acceptor) has a set of cells ([`cells`]) of its own that it alone writes; a scrape sums them all
 //! ([`render`]). An increment is a plain load and store of an atomic: no `lock` prefix, no contention.
-//! Labels have few values, known at start: listener, upstream, backend, outcome; never a client.
+//! Labels have few values, known at start: listener, route, upstream, backend, outcome; never a client.
 
 pub mod access;
 pub mod cells;
+pub mod http;
 pub mod names;
 pub mod quote;
 pub mod render;

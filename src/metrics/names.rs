@@ -11,6 +11,8 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts how often a value was how large, in buckets.
+    Histogram,
 }
 
 impl Kind {
@@ -19,6 +21,7 @@ impl Kind {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
         }
     }
 }
@@ -28,7 +31,7 @@ impl Kind {
 pub struct Metric {
     /// Name, unique.
     pub name: &'static str,
-    /// Counter or gauge.
+    /// How its value behaves.
     pub kind: Kind,
     /// Names of its labels, in the order in which samples give them.
     pub labels: &'static [&'static str],
@@ -100,6 +103,22 @@ metrics! {
         "XMPP streams now, by phase: opening, handshake, authentication, established, passed.";
     XMPP_STREAMS_ENDED_TOTAL: Counter "vestibule_xmpp_streams_ended_total" ["listener", "domain", "phase", "reason"]
         "XMPP streams that ended, by the phase they were in and the reason; only combinations that occurred.";
+
+    // Requests of HTTP.
+    HTTP_REQUESTS_TOTAL: Counter "vestibule_http_requests_total" ["listener", "route", "code"]
+        "HTTP requests, by the route they took and the class of the answer; only combinations that occurred.";
+    HTTP_REQUEST_DURATION_SECONDS: Histogram "vestibule_http_request_duration_seconds" ["listener", "kind"]
+        "From the head of a request that went to a backend to the first byte of its answer; kind is request or long_poll.";
+    HTTP_OPEN: Gauge "vestibule_http_open" ["listener", "kind"]
+        "HTTP requests that have not ended, and WebSockets.";
+    HTTP_UPGRADES_TOTAL: Counter "vestibule_http_upgrades_total" ["listener", "version", "outcome"]
+        "Requests for a WebSocket, by version of HTTP: switched, refused by the backend, or failed.";
+    HTTP_REFUSED_TOTAL: Counter "vestibule_http_refused_total" ["listener", "reason"]
+        "HTTP requests and connections that got an answer of our own, or none; only reasons that occurred.";
+    HTTP_CUT_SHORT_TOTAL: Counter "vestibule_http_cut_short_total" ["listener", "side"]
+        "HTTP requests whose answer did not come to its end, by the side that ended it.";
+    HTTP_BACKEND_RESPONSES_TOTAL: Counter "vestibule_http_backend_responses_total" ["upstream", "backend", "code"]
+        "Answers of HTTP backends, by their class; only combinations that occurred.";
 
     // Backends.
     DIALS_TOTAL: Counter "vestibule_dials_total" ["upstream", "backend", "outcome"]
@@ -275,6 +294,113 @@ pub const ACCEPT_ERRORS: &[&str] = &[
     "process_files",
     "system_files",
     "other",
+];
+
+/// Values of the label `code` of answers of HTTP: the class of their status. The first stands for a request that ended without
+/// an answer.
+pub const CODES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// Value of the label `route` of requests that took none, as in the access log.
+pub const NO_ROUTE: &str = "-";
+
+/// Values of the label `kind` of the durations of requests.
+pub const WAITS: [&str; 2] = ["request", "long_poll"];
+
+/// Values of the label `kind` of what is open of HTTP.
+pub const HTTP_KINDS: [&str; 2] = ["requests", "tunnels"];
+
+/// Values of the label `version` of requests for a WebSocket.
+pub const UPGRADE_VERSIONS: [&str; 2] = ["1.1", "2"];
+
+/// Values of the label `outcome` of requests for a WebSocket.
+pub const UPGRADES: [&str; 3] = ["switched", "refused", "failed"];
+
+/// Values of the label `side` of answers that did not come to their end.
+pub const SIDES: [&str; 2] = ["backend", "client"];
+
+/// Values of the label `reason` of requests that were refused: problems of one request, what is wrong with the framing of
+/// HTTP/1.1, and floods of HTTP/2. The last one stands for what is not in the list.
+pub const HTTP_REFUSED: &[&str] = &[
+    "answer_timeout",
+    "backend_gone",
+    "bad_answer",
+    "bad_request",
+    "bare_cr",
+    "bare_lf",
+    "blank_lines",
+    "body_size",
+    "chunk_end",
+    "chunk_extension",
+    "chunk_size",
+    "connect",
+    "content_length",
+    "content_length_forbidden",
+    "content_length_repeated",
+    "continuation",
+    "control",
+    "empty_data",
+    "empty_name",
+    "extra_bytes",
+    "goaway",
+    "head_too_large",
+    "header_name",
+    "headers",
+    "host",
+    "host_mismatch",
+    "host_missing",
+    "host_repeated",
+    "interim",
+    "length_and_encoding",
+    "misdirected",
+    "no_backend",
+    "no_route",
+    "obs_fold",
+    "ping",
+    "priority",
+    "request_body_timeout",
+    "request_line",
+    "request_line_too_long",
+    "request_timeout",
+    "reset",
+    "settings",
+    "space_before_colon",
+    "status_line",
+    "target",
+    "too_many_headers",
+    "trailer",
+    "transfer_encoding",
+    "transfer_encoding_forbidden",
+    "transfer_encoding_repeated",
+    "unasked_upgrade",
+    "underscore",
+    "unknown",
+    "upgrade_timeout",
+    "upgrade_with_body",
+    "version",
+    "websocket_version",
+    "window_update",
+    "other",
+];
+
+/// Bounds of the buckets of durations, in microseconds. The last is the longest that a backend may take by default.
+pub const DURATIONS_US: [u64; 17] = [
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    90_000_000,
+    150_000_000,
 ];
 
 #[cfg(test)]

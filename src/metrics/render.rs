@@ -77,6 +77,31 @@ pub struct Family<'a> {
 impl Family<'_> {
     /// Adds one sample. `labels` are pairs of name and value, named as the metric declares them.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) -> &mut Self {
+        self.line("", labels, None, value.into());
+        self
+    }
+
+    /// Adds the samples of a histogram: how many values lay in each bucket, the upper bounds of all but the last, which has
+    /// none, and the sum of all values.
+    pub fn histogram(
+        &mut self,
+        labels: &[(&str, &str)],
+        bounds: impl IntoIterator<Item = f64>,
+        buckets: &[u64],
+        sum: f64,
+    ) -> &mut Self {
+        let mut count = 0;
+        let bounds = bounds.into_iter().chain([f64::INFINITY]);
+        for (bucket, bound) in buckets.iter().zip(bounds) {
+            count += bucket;
+            self.line("_bucket", labels, Some(bound), count.into());
+        }
+        self.line("_sum", labels, None, sum.into());
+        self.line("_count", labels, None, count.into());
+        self
+    }
+
+    fn line(&mut self, suffix: &str, labels: &[(&str, &str)], le: Option<f64>, value: Value) {
         debug_assert!(
             labels.iter().map(|(name, _)| name).eq(self.metric.labels),
             "{} has the labels {:?}",
@@ -84,6 +109,7 @@ impl Family<'_> {
             self.metric.labels
         );
         self.text.push_str(self.metric.name);
+        self.text.push_str(suffix);
         let mut before = '{';
         for (name, value) in labels {
             let _ = write!(self.text, "{before}{name}=\"");
@@ -91,9 +117,19 @@ impl Family<'_> {
             self.text.push('"');
             before = ',';
         }
-        self.text
-            .push_str(if labels.is_empty() { " " } else { "} " });
-        match value.into() {
+        if let Some(bound) = le {
+            let _ = write!(self.text, "{before}le=\"");
+            self.number(Value::Float(bound));
+            self.text.push('"');
+            before = ',';
+        }
+        self.text.push_str(if before == '{' { " " } else { "} " });
+        self.number(value);
+        self.text.push('\n');
+    }
+
+    fn number(&mut self, value: Value) {
+        match value {
             Value::Float(f) if f.is_nan() => self.text.push_str("NaN"),
             Value::Float(f) if f.is_infinite() => {
                 self.text.push_str(if f > 0.0 { "+Inf" } else { "-Inf" });
@@ -108,8 +144,6 @@ impl Family<'_> {
                 let _ = write!(self.text, "{n}");
             }
         }
-        self.text.push('\n');
-        self
     }
 }
 
@@ -210,6 +244,32 @@ mod tests {
             "# HELP vestibule_odd a \\\\ and\\na line\n\
              # TYPE vestibule_odd gauge\n\
              vestibule_odd{name=\"q\\\" b\\\\ n\\n é\"} 0\n"
+        );
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_include_those_below() {
+        const TIMES: Metric = Metric {
+            name: "vestibule_times_seconds",
+            kind: names::Kind::Histogram,
+            labels: &["listener"],
+            help: "x",
+        };
+        let mut page = Exposition::new();
+        page.family(&TIMES)
+            .histogram(&[("listener", "a")], [0.001, 2.5], &[3, 0, 2], 70.25);
+        let text = page.finish();
+        let samples: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(
+            samples,
+            [
+                "# TYPE vestibule_times_seconds histogram",
+                "vestibule_times_seconds_bucket{listener=\"a\",le=\"0.001\"} 3",
+                "vestibule_times_seconds_bucket{listener=\"a\",le=\"2.5\"} 3",
+                "vestibule_times_seconds_bucket{listener=\"a\",le=\"+Inf\"} 5",
+                "vestibule_times_seconds_sum{listener=\"a\"} 70.25",
+                "vestibule_times_seconds_count{listener=\"a\"} 5",
+            ]
         );
     }
 

@@ -22,7 +22,7 @@ use crate::endpoint::secure::Rest;
 use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::tls::TlsError;
-use crate::wire::xmpp::{Condition, stream_error};
+use crate::wire::xmpp::{Condition, Depth, stream_error};
 
 pub use half::Control;
 use half::{Ended, Farewell, Half, Shared, Watcher};
@@ -157,6 +157,16 @@ struct Watched {
     until: Option<Instant>,
 }
 
+impl Watched {
+    fn new(stream: Stream) -> Self {
+        Self {
+            until: stream.deadline(),
+            stream,
+            dismissal: None,
+        }
+    }
+}
+
 /// See the module. Polled to its end it gives the [`Outcome`]; endpoints and byte counts stay with it.
 pub struct Relay {
     front: Endpoint,
@@ -202,17 +212,20 @@ impl Relay {
         }
     }
 
-    /// Watches an XMPP stream as it passes. `begun` has passed already.
+    /// These bytes have passed already.
     #[must_use]
-    pub fn watching(mut self, stream: Stream, begun: Moved) -> Self {
+    pub fn begun(mut self, begun: Moved) -> Self {
         self.up.begin_at(begun.up);
         self.down.begin_at(begun.down);
-        self.stream = Some(Box::new(Watched {
-            until: stream.deadline(),
-            stream,
-            dismissal: None,
-        }));
         self
+    }
+
+    /// Watches an XMPP stream as it passes. `begun` has passed already.
+    #[must_use]
+    pub fn watching(self, stream: Stream, begun: Moved) -> Self {
+        let mut this = self.begun(begun);
+        this.stream = Some(Box::new(Watched::new(stream)));
+        this
     }
 
     /// Whether it is an XMPP stream, and if so, whether its client is authenticated.
@@ -225,6 +238,14 @@ impl Relay {
     /// within `patience`, and at the latest after [`FAREWELL`]; the backend sees the end of TCP and nothing else, so
     /// that the session can be resumed (XEP-0198). To be polled again after this.
     pub fn drain(&mut self, words: Option<&str>, patience: Duration) {
+        if self.stream.is_none() {
+            // What it carries is not known here, and need not be for an end without words.
+            self.stream = Some(Box::new(Watched::new(Stream::new(
+                None,
+                Depth::new(0),
+                None,
+            ))));
+        }
         let patience = patience.min(FAREWELL);
         self.dismiss(Dismissal::Drained, words.map(Box::from), patience);
     }

@@ -3,5 +3,6 @@
 
 pub mod files;
 pub mod limits;
+pub mod memory;
 pub mod random;
 pub mod socket;

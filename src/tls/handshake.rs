@@ -123,10 +123,13 @@ impl Handshake {
     pub fn client(
         terms: &BackTerms,
         name: ServerName<'static>,
+        alpn: &[&[u8]],
         output: &mut Vec<u8>,
     ) -> Result<Self, TlsError> {
-        let connection =
-            ClientConnection::new(Arc::clone(&terms.config), name).map_err(TlsError::Handshake)?;
+        let config = Arc::clone(&terms.config);
+        let alpn = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        let connection = ClientConnection::new_with_alpn(config, name, alpn);
+        let connection = connection.map_err(TlsError::Handshake)?;
         let mut connection = Connection::from(connection);
         drain(&mut connection, output)?;
         Ok(Self::new(State::Running(connection)))

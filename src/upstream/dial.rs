@@ -1,5 +1,6 @@
 //! Connecting to a backend of an upstream.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::pool::Magazine;
 use crate::sys::socket::{Options, for_connect};
 use crate::tls::handshake::Handshake;
 
-use super::{Pick, Target, Upstream};
+use super::{Pick, Target, Upstream, Wanted};
 
 /// Most backends of one upstream that one connection tries.
 pub const ATTEMPTS_MAX: usize = 64;
@@ -59,6 +60,9 @@ pub enum DialError {
     /// It was connected, and did not take the first bytes.
     #[error("first bytes: {0}")]
     Preface(DialogueError),
+    /// It does not speak HTTP/2, which it is set to.
+    #[error("the backend does not offer HTTP/2 (h2) by ALPN; set http2 = false for its upstream")]
+    Protocol,
     /// Its name has no address at present.
     #[error("the name has no address")]
     NoAddress,
@@ -85,7 +89,7 @@ impl DialError {
             Self::Connect(_) if self.is_ours() => "no_resources",
             Self::Connect(_) | Self::Preface(_) => "error",
             Self::Timeout => "timeout",
-            Self::Tls(_) => "tls_error",
+            Self::Tls(_) | Self::Protocol => "tls_error",
             Self::NoAddress => "no_address",
         }
     }
@@ -98,6 +102,8 @@ pub struct Preface<'a> {
     pub header: &'a [u8],
     /// The client's first bytes; with the header in one write where there is no TLS.
     pub first: &'a [u8],
+    /// The protocol that is asked for by ALPN where there is TLS, and insisted on if the backend answers. Empty: none.
+    pub alpn: &'a [u8],
 }
 
 /// Connects to one of the backends: the best one, else the others in turn, each once. It has been sent the
@@ -112,29 +118,48 @@ pub async fn dial(
     pool: &Magazine,
     cells: &[BackendCells],
 ) -> Result<Dialed, DialError> {
+    let nothing = |_: &Pick| None::<Infallible>;
+    match dial_unless(upstream, terms, preface, pool, cells, Wanted::Any, nothing).await? {
+        Reached::Dialed(dialed) => Ok(dialed),
+        Reached::Had(never, _) => match never {},
+    }
+}
+
+/// A backend that can be spoken to.
+pub enum Reached<T> {
+    /// By what was there already.
+    Had(T, Pick),
+    /// By a new connection.
+    Dialed(Dialed),
+}
+
+/// The same, unless `had` has something for the backend that is picked.
+///
+/// # Errors
+/// The last attempt's, when all have failed.
+pub async fn dial_unless<T>(
+    upstream: &Arc<Upstream>,
+    terms: &DialTerms,
+    preface: Preface<'_>,
+    pool: &Magazine,
+    cells: &[BackendCells],
+    wanted: Wanted,
+    had: impl Fn(&Pick) -> Option<T>,
+) -> Result<Reached<T>, DialError> {
     let mut tried = 0_u64;
     let mut last = DialError::NoAddress;
     for _ in 0..upstream.backends.len().min(ATTEMPTS_MAX) {
-        let Some(pick) = upstream.pick(tried) else {
+        let Some(pick) = upstream.pick(tried, wanted) else {
             break;
         };
         if pick.index() < 64 {
             tried |= 1 << pick.index();
         }
+        if let Some(had) = had(&pick) {
+            return Ok(Reached::Had(had, pick));
+        }
         // Boxed: it may be a handshake, and whoever waits for it shall be small.
-        let attempt = Box::pin(connect(
-            &pick.backend().target,
-            &terms.options,
-            preface,
-            pool,
-        ));
-        let result = if terms.timeout.is_zero() {
-            attempt.await
-        } else {
-            timeout(terms.timeout, attempt)
-                .await
-                .unwrap_or(Err(DialError::Timeout))
-        };
+        let result = Box::pin(attempt(&pick, terms, preface, pool)).await;
         let count = |outcome: &str| {
             if let Some(cells) = cells.get(pick.index()) {
                 cells.dials.count(outcome);
@@ -144,11 +169,11 @@ pub async fn dial(
             Ok((endpoint, rest)) => {
                 count("ok");
                 pick.welcome();
-                return Ok(Dialed {
+                return Ok(Reached::Dialed(Dialed {
                     endpoint,
                     rest,
                     pick,
-                });
+                }));
             }
             Err(error) => {
                 count(error.outcome());
@@ -170,6 +195,21 @@ pub async fn dial(
         }
     }
     Err(last)
+}
+
+/// One attempt on one backend.
+async fn attempt(
+    pick: &Pick,
+    terms: &DialTerms,
+    preface: Preface<'_>,
+    pool: &Magazine,
+) -> Result<(Endpoint, Rest), DialError> {
+    let connected = connect(&pick.backend().target, &terms.options, preface, pool);
+    if terms.timeout.is_zero() {
+        return connected.await;
+    }
+    let connected = timeout(terms.timeout, connected).await;
+    connected.unwrap_or(Err(DialError::Timeout))
 }
 
 /// One attempt on one backend, without a deadline. It has been sent the preface.
@@ -200,11 +240,22 @@ pub async fn connect(
             let sent = write_all(&socket, preface.header).await;
             sent.map_err(|e| DialError::Preface(e.into()))?;
             let mut hello = Vec::new();
-            let handshake = Handshake::client(terms, name.clone(), &mut hello)
+            let alpn = [preface.alpn];
+            let alpn = if preface.alpn.is_empty() {
+                &[]
+            } else {
+                &alpn[..]
+            };
+            let handshake = Handshake::client(terms, name.clone(), alpn, &mut hello)
                 .map_err(|e| DialError::Tls(e.into()))?;
             let secured = secure(&socket, handshake, hello, &[], pool)
                 .await
                 .map_err(DialError::Tls)?;
+            // HTTP/1.1 is what a server without ALPN speaks.
+            let agreed = secured.established.facts.alpn.as_deref();
+            if preface.alpn == b"h2" && agreed != Some(b"h2") {
+                return Err(DialError::Protocol);
+            }
             let endpoint = Endpoint::secured(socket, secured.established.records);
             let mut dialogue = Dialogue::new(endpoint, secured.rest);
             let sent = dialogue.write(preface.first).await;

@@ -2,7 +2,8 @@
 
 pub mod dial;
 
-use std::net::SocketAddr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use rustls_pki_types::ServerName;
 
-use crate::config::{BackStarttls, ProxyProtocol, ProxyTlv};
+use crate::config::{BackStarttls, ProxyProtocol, ProxyTlv, Sticky};
 use crate::tls::terms::BackTerms;
 use crate::wire::proxy;
 
@@ -43,6 +44,21 @@ pub struct Link {
     pub starttls: BackStarttls,
     /// For speaking STARTTLS: what we accept of them.
     pub trust: Option<BackTerms>,
+    /// Whether they are spoken to by HTTP/2.
+    pub http2: bool,
+    /// Which of them a client is sent to.
+    pub sticky: Sticky,
+}
+
+/// Which backend a client should be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one with the fewest connections.
+    Any,
+    /// Always the same for the same key, as long as it can be connected to.
+    Key(u64),
+    /// The one whose [`Backend::mark`] this is, else as with a key.
+    Mark(u64),
 }
 
 impl Default for Link {
@@ -52,6 +68,8 @@ impl Default for Link {
             tlvs: Vec::new(),
             starttls: BackStarttls::Strip,
             trust: None,
+            http2: false,
+            sticky: Sticky::Off,
         }
     }
 }
@@ -141,6 +159,11 @@ impl Backend {
         !self.told.swap(true, Relaxed)
     }
 
+    /// A number that names it, the same in every instance with the same settings.
+    pub fn mark(&self) -> u64 {
+        hash(&self.name)
+    }
+
     /// Connections that it has from us now.
     pub fn active(&self) -> usize {
         self.active.load(Relaxed)
@@ -159,21 +182,33 @@ impl Upstream {
         }
     }
 
+    /// A number that names it, the same in every instance with the same settings.
+    pub fn mark(&self) -> u64 {
+        hash(&self.name)
+    }
+
     /// The backend to try next: of those not `tried`, first those not shunned, then the one with the fewest
     /// connections, among equals the next in turn. It counts as connected until the [`Pick`] is dropped.
-    fn pick(self: &Arc<Self>, tried: u64) -> Option<Pick> {
+    fn pick(self: &Arc<Self>, tried: u64, wanted: Wanted) -> Option<Pick> {
         let now = self.now_ms();
         let count = self.backends.len();
-        let start = self.turn.fetch_add(1, Relaxed);
+        let start = match wanted {
+            Wanted::Any if count > 1 => self.turn.fetch_add(1, Relaxed),
+            _ => 0,
+        };
         let best = (0..count)
             .map(|step| (start + step) % count)
             .filter(|at| *at >= 64 || tried & (1 << at) == 0)
             .min_by_key(|at| {
                 let backend = &self.backends[*at];
-                (
-                    backend.shunned_until_ms.load(Relaxed) > now,
-                    backend.active(),
-                )
+                let rank = match wanted {
+                    Wanted::Any => backend.active() as u64,
+                    // Rendezvous hashing: when one is gone, only its clients go elsewhere.
+                    Wanted::Key(key) => hash((key, &backend.name)),
+                    Wanted::Mark(mark) if mark == backend.mark() => 0,
+                    Wanted::Mark(mark) => hash((mark, &backend.name)).max(1),
+                };
+                (backend.shunned_until_ms.load(Relaxed) > now, rank)
             })?;
         self.backends[best].active.fetch_add(1, Relaxed);
         Some(Pick {
@@ -185,6 +220,18 @@ impl Upstream {
     fn now_ms(&self) -> u64 {
         self.epoch.elapsed().as_millis() as u64
     }
+}
+
+/// The same in every process of this build.
+fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A client's address as a key, whatever port it comes from.
+pub fn key_of(client: IpAddr) -> u64 {
+    hash(client.to_canonical())
 }
 
 /// One backend chosen, counted as connected until dropped.
@@ -223,6 +270,7 @@ impl Drop for Pick {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -238,7 +286,9 @@ mod tests {
     #[test]
     fn equals_are_taken_in_turn_and_the_emptiest_first() {
         let upstream = upstream(3);
-        let picks: Vec<_> = (0..6).filter_map(|_| upstream.pick(0)).collect();
+        let picks: Vec<_> = (0..6)
+            .filter_map(|_| upstream.pick(0, Wanted::Any))
+            .collect();
         let active = || {
             upstream
                 .backends
@@ -250,22 +300,48 @@ mod tests {
         let mut picks = picks;
         picks.retain(|pick| pick.index() != 1);
         assert_eq!(active(), [2, 0, 2]);
-        assert_eq!(upstream.pick(0).map(|pick| pick.index()), Some(1));
+        assert_eq!(
+            upstream.pick(0, Wanted::Any).map(|pick| pick.index()),
+            Some(1)
+        );
     }
 
     #[test]
     fn a_shunned_backend_is_tried_last_and_none_twice() {
         let upstream = upstream(2);
-        let first = upstream.pick(0).map(|pick| {
+        let first = upstream.pick(0, Wanted::Any).map(|pick| {
             pick.shun();
             pick.index()
         });
-        let second = upstream.pick(0).map(|pick| pick.index());
+        let second = upstream.pick(0, Wanted::Any).map(|pick| pick.index());
         assert_ne!(first, second);
         let again = upstream
-            .pick(1 << second.unwrap_or(0))
+            .pick(1 << second.unwrap_or(0), Wanted::Any)
             .map(|pick| pick.index());
         assert_eq!(again, first, "shunned, but the only one left");
-        assert!(upstream.pick(3).is_none());
+        assert!(upstream.pick(3, Wanted::Any).is_none());
+    }
+
+    #[test]
+    fn a_client_keeps_its_backend_until_that_is_gone() {
+        let upstream = upstream(5);
+        let at = |tried, wanted| upstream.pick(tried, wanted).map(|pick| pick.index());
+        let mut used = [0; 5];
+        for key in 0..1000 {
+            let first = at(0, Wanted::Key(key)).unwrap();
+            used[first] += 1;
+            assert_eq!(at(0, Wanted::Key(key)), Some(first));
+            let other = (first + 1) % 5;
+            assert_eq!(at(1 << other, Wanted::Key(key)), Some(first));
+            assert_ne!(at(1 << first, Wanted::Key(key)), Some(first));
+        }
+        assert!(
+            used.iter().all(|count| (100..300).contains(count)),
+            "{used:?}"
+        );
+        for (index, backend) in upstream.backends.iter().enumerate() {
+            assert_eq!(at(0, Wanted::Mark(backend.mark())), Some(index));
+        }
+        assert!(at(0, Wanted::Mark(7)).is_some());
     }
 }

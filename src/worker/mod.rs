@@ -23,7 +23,9 @@ use crate::metrics::access::AccessLog;
 use crate::metrics::cells::WorkerCells;
 use crate::pool::BufferPool;
 
-use session::{Accepted, Common};
+use crate::handler::Common;
+
+use session::Accepted;
 
 /// How others reach a worker.
 #[derive(Clone, Debug)]
@@ -105,19 +107,14 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
     let pool = parts.pool.magazine();
     let recalled = pool.clone();
     spawn_local(async move { recalled.recall().await });
-    let leave = Rc::new(Leave::default());
-    let common = Rc::new(Common {
-        pool,
-        cells: parts.cells,
-        access: parts.access,
-        leave: Rc::clone(&leave),
-    });
+    let common = Rc::new(Common::new(pool, parts.cells, parts.access));
     let live = Rc::new(Live::default());
     let limit = loop {
         match inbox.recv().await {
             Some(Order::Serve(accepted)) => {
                 let common = Rc::clone(&common);
                 let alive = Alive::new(&live);
+                common.tidy_up();
                 spawn_local(async move {
                     let _alive = alive;
                     session::run(accepted, common).await;
@@ -127,39 +124,15 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
             None => return live.count.get(),
         }
     };
-    leave.tell(limit);
+    common.leave.tell(limit);
     if limit.is_zero() {
         live.ended().await;
     } else {
         // Past the limit they are dropped with the set.
         let _ = timeout(limit, live.ended()).await;
     }
+    common.leave.end();
     live.count.get()
-}
-
-/// Tells the sessions of a worker that it drains.
-#[derive(Default)]
-pub struct Leave {
-    limit: Cell<Option<Duration>>,
-    notify: Notify,
-}
-
-impl Leave {
-    fn tell(&self, limit: Duration) {
-        self.limit.set(Some(limit));
-        self.notify.notify_waiters();
-    }
-
-    /// Ready when the worker drains: how long the sessions have. Zero: as long as they like.
-    async fn told(&self) -> Duration {
-        loop {
-            let notified = self.notify.notified();
-            if let Some(limit) = self.limit.get() {
-                return limit;
-            }
-            notified.await;
-        }
-    }
 }
 
 /// The sessions of a worker, counted.

@@ -14,15 +14,13 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::endpoint::Socket;
 use crate::endpoint::dialogue::read_into;
-use crate::handler::{self, Conversation, Guest, Ledger, Phase, Refusal, Rules};
-use crate::metrics::access::{AccessEntry, AccessLog};
-use crate::metrics::cells::{ListenerCells, WorkerCells};
-use crate::pool::Magazine;
+use crate::handler::{self, Common, Conversation, Guest, Ledger, Phase, Refusal, Rules};
+use crate::metrics::access::AccessEntry;
+use crate::metrics::cells::ListenerCells;
 use crate::relay::{self, Moved};
 use crate::tls::terms::Terms;
 use crate::wire::proxy;
 
-use super::Leave;
 use super::listener::Admission;
 
 /// A connection that was accepted and admitted, on its way to a worker.
@@ -42,18 +40,6 @@ pub struct Accepted {
     pub admission: Admission,
     /// When.
     pub at: Instant,
-}
-
-/// What all sessions of a worker use.
-pub struct Common {
-    /// The worker's magazine.
-    pub pool: Magazine,
-    /// The worker's counters.
-    pub cells: WorkerCells,
-    /// The access log, if there is one.
-    pub access: Option<Arc<AccessLog>>,
-    /// Told when the worker drains.
-    pub leave: Rc<Leave>,
 }
 
 /// Who is served. Ends in exactly one outcome, counted once and logged once, also when the session is dropped in
@@ -91,11 +77,10 @@ struct Leaving {
 /// Serves one connection to its end. Between its beginning and its end, which are boxed for their moment,
 /// a session is one small allocation.
 pub async fn run(accepted: Box<Accepted>, common: Rc<Common>) {
-    let leave = Rc::clone(&common.leave);
-    let Some(mut session) = Box::pin(begin(accepted, common)).await else {
+    let Some(mut session) = Box::pin(begin(accepted, Rc::clone(&common))).await else {
         return;
     };
-    let mut told = pin!(leave.told());
+    let mut told = pin!(common.leave.told());
     let mut staying = true;
     let outcome = poll_fn(|cx| {
         if staying && let Poll::Ready(limit) = told.as_mut().poll(cx) {
@@ -136,21 +121,17 @@ impl Session {
         Poll::Ready(Some(ready!(outcome)))
     }
 
-    /// XMPP streams end one by one while their worker drains, so that not all come back at once; others have until
-    /// the end of it.
+    /// XMPP streams and WebSockets end one by one while their worker drains, so that not all come back at once; others
+    /// have until the end of it.
     fn take_leave(&mut self, limit: Duration) {
-        let streams = self.conversation.as_ref();
-        if limit.is_zero() || streams.is_none_or(|c| c.authenticated().is_none()) {
+        let conversation = self.conversation.as_ref();
+        if limit.is_zero() || !conversation.is_some_and(Conversation::leaves_early) {
             return;
         }
-        // Evenly, whoever came when: multiplied by the golden ratio, neighbours in number are far apart.
-        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        const SHARE: f64 = 0.9;
-        let place = (self.visitor.id.wrapping_mul(GOLDEN) >> 11) as f64 / (1_u64 << 53) as f64;
+        let (wait, patience) = handler::turn(self.visitor.id, limit);
         self.leaving = Some(Box::new(Leaving {
-            turn: Box::pin(sleep(limit.mul_f64(SHARE * place))),
-            // The last of them still ends in order, and not by the end of the drain.
-            patience: limit.mul_f64((1.0 - SHARE) / 2.0),
+            turn: Box::pin(sleep(wait)),
+            patience,
         }));
     }
 }
@@ -234,8 +215,7 @@ impl Visitor {
             destination,
             at: self.at,
             cells,
-            worker: &common.cells,
-            pool: &common.pool,
+            common: &common,
             ledger: &self.ledger,
         };
         handler::open(socket, early, &guest).await

@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod certs;
 pub mod client;
+pub mod http;
 pub mod oracle;
 pub mod pattern;
 pub mod ports;

@@ -138,6 +138,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
         }
     }
 
+    /// The same, unless the end comes first.
+    pub async fn maybe_until(&mut self, words: &str) -> Option<String> {
+        loop {
+            if self.unheard().contains(words) {
+                return Some(self.until(words).await);
+            }
+            if !self.more().await {
+                return None;
+            }
+        }
+    }
+
+    /// Says back what it hears, until the end; then ends, too.
+    pub async fn echo(&mut self) -> End {
+        let mut bytes = std::mem::take(&mut self.heard);
+        loop {
+            if self.stream.write_all(&bytes).await.is_err() {
+                return End::Reset;
+            }
+            bytes.clear();
+            bytes.reserve(READ_LEN);
+            match self.stream.read_buf(&mut bytes).await {
+                Ok(0) => {
+                    let _ = self.stream.shutdown().await;
+                    return End::Fin;
+                }
+                Ok(_) => {}
+                Err(error) => return end_of(&error),
+            }
+        }
+    }
+
     /// Exactly these words come next.
     pub async fn hears(&mut self, words: impl AsRef<[u8]>) {
         let words = words.as_ref();
@@ -150,6 +182,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
             String::from_utf8_lossy(words)
         );
         self.heard.drain(..words.len());
+    }
+
+    /// So many bytes.
+    pub async fn exactly(&mut self, len: usize) -> String {
+        while self.heard.len() < len {
+            assert!(self.more().await, "ended; heard {:?}", self.unheard());
+        }
+        let rest = self.heard.split_off(len);
+        text(std::mem::replace(&mut self.heard, rest))
     }
 
     /// What was read and not asked for.

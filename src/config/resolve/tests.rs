@@ -1,6 +1,6 @@
 //! What the settings come to, and what bad ones are told: the messages are part of the surface.
 
-use super::super::{Protocol, Route};
+use super::super::{Http, ListenerId, Protocol, Route};
 use super::*;
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[[entrance]]\nhost = \"x\"",
-            "entrance: unknown key at the top of the file; known there: admin, buffers, certificate, limits, listener, log, route, sockets, timeouts, tls, upstream, workers, xmpp (v.toml, line 11)",
+            "entrance: unknown key at the top of the file; known there: admin, buffers, certificate, http, limits, listener, log, route, sockets, timeouts, tls, upstream, workers, xmpp (v.toml, line 11)",
         ),
         (
             "[limits]\nbacklog = \"many\"",
@@ -190,7 +190,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[[listener]]\nlisten = \"wss://0.0.0.0:5222\"\nupstream = \"chat\"",
-            "listener.2.listen: scheme \"wss\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server or auto (v.toml, line 12)",
+            "listener.2.listen: scheme \"wss\" is not known; use tls, xmpp, xmpps, xmpp-server, xmpps-server, https, http or auto (v.toml, line 12)",
         ),
         (
             "[[listener]]\nupstream = \"chat\"",
@@ -250,7 +250,7 @@ fn one_fault_in_a_file_is_told_with_its_key_and_line() {
         ),
         (
             "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\naddress = \"chat\"",
-            "upstream.b.backend.1.address: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH (v.toml, line 14)",
+            "upstream.b.backend.1.address: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH (v.toml, line 14)",
         ),
         (
             "[[upstream]]\nname = \"b\"\n[[upstream.backend]]\nadress = \"chat:1\"",
@@ -386,7 +386,7 @@ fn one_fault_about_xmpp_is_told_with_its_key_and_line() {
         (
             upstream,
             "starttls = \"speak\"",
-            "upstream.b.starttls: tls://b:1 is encrypted already; write that backend without tls://, or take starttls away (v.toml, line 14)",
+            "upstream.b.starttls: tls://b:1 is encrypted already; write that backend without TLS, or take starttls away (v.toml, line 14)",
         ),
         (
             "[xmpp]\n",
@@ -441,7 +441,7 @@ fn one_fault_about_routes_is_told_with_its_key_and_line() {
     for (text, message) in [
         (
             "[[route]]\nupstream = \"other\"\ntls = \"passthrough\"",
-            "route.1: has neither hosts nor protocol, so nothing would reach the upstream of its listeners; add hosts or protocol, or set upstream in the [[listener]] (v.toml, line 18)",
+            "route.1: has no hosts, protocol or paths, so nothing would reach the upstream of its listeners; add one of them, or set upstream in the [[listener]] (v.toml, line 18)",
         ),
         (
             "[[route]]\nhosts = [\"a.example\"]",
@@ -465,7 +465,7 @@ fn one_fault_about_routes_is_told_with_its_key_and_line() {
         ),
         (
             "[[route]]\nprotocol = \"xmpp\"\nupstream = \"other\"",
-            "route.1.protocol: \"xmpp\" is not known here; write xmpp-client or xmpp-server (v.toml, line 19)",
+            "route.1.protocol: \"xmpp\" is not known here; write xmpp-client, xmpp-server or http (v.toml, line 19)",
         ),
         (
             "[[route]]\nprotocol = \"xmpp-server\"\nupstream = \"other\"",
@@ -501,6 +501,426 @@ fn one_fault_about_routes_is_told_with_its_key_and_line() {
     }
 }
 
+/// [`SOUND`] and two listeners for HTTP, so that the first line of what is added is the twenty-fourth.
+fn with_web(text: &str) -> String {
+    format!(
+        "{SOUND}\
+[[listener]]
+name = \"web\"
+listen = \"https://127.0.0.1:443\"
+upstream = \"chat\"
+[[listener]]
+name = \"any\"
+listen = \"auto://127.0.0.1:444\"
+upstream = \"chat\"
+[[upstream]]
+name = \"app\"
+backend = [{{ address = \"app:80\" }}]
+[[listener]]
+listen = \"http://127.0.0.1:80\"
+{text}"
+    )
+}
+
+#[test]
+fn one_fault_about_http_is_told_with_its_key_and_line() {
+    let web = "[[listener]]\nname = \"b\"\nlisten = \"https://[::]:1\"\nupstream = \"chat\"\n";
+    let auto = "[[listener]]\nname = \"b\"\nlisten = \"auto://[::]:1\"\nupstream = \"chat\"\n";
+    let tls = "[[listener]]\nname = \"b\"\nlisten = \"tls://[::]:1\"\nupstream = \"chat\"\n";
+    let plain = "[[listener]]\nname = \"b\"\nhttps_port = 443\nlisten = \"http://[::]:1\"\n";
+    let upstream = "[[listener]]\nlisten = \"tls://[::]:1\"\nupstream = \"b\"\n\
+        [[upstream]]\nname = \"b\"\nbackend = [{ address = \"http://b:1\" }]\n";
+    let brought = "no HTTP is brought to this upstream; name it in a listener with scheme https or in a [[route]] with protocol = \"http\", or take";
+    let redirects = "a listener with scheme http only redirects to https; take";
+    for (table, text, message) in [
+        (
+            web,
+            "domains = [\"chat.example\"]",
+            "listener.b.domains: a listener with scheme https knows no XMPP domains; choose another scheme, or take domains away (v.toml, line 15)".to_owned(),
+        ),
+        (
+            web,
+            "alpn = [\"h2\", \"xmpp-client\"]",
+            "listener.b.alpn: a listener with scheme https does not speak \"xmpp-client\"; write h2, http/1.1 or http/1.0 (v.toml, line 15)".to_owned(),
+        ),
+        (
+            auto,
+            "alpn = [\"xmpp-client\", \"http/1.1\"]",
+            "listener.b.alpn: \"http/1.1\" is HTTP, which no route is for here; add a [[route]] with protocol = \"http\", or take \"http/1.1\" away (v.toml, line 15)".to_owned(),
+        ),
+        (
+            web,
+            "https_port = 443",
+            "listener.b.https_port: only a listener with scheme http sends its clients to another port; take https_port away (v.toml, line 15)".to_owned(),
+        ),
+        (
+            tls,
+            "trusted_proxies = [\"::1\"]",
+            "listener.b.trusted_proxies: a listener with scheme tls knows no headers of HTTP; choose https or auto, or take trusted_proxies away (v.toml, line 15)".to_owned(),
+        ),
+        (
+            web,
+            "trusted_proxies = [\"10.0.0.1/8\"]",
+            "listener.b.trusted_proxies: 10.0.0.1/8 is an address within a network; write 10.0.0.0/8 for the network, or 10.0.0.1 for the address alone (v.toml, line 15)".to_owned(),
+        ),
+        (
+            plain,
+            "upstream = \"chat\"",
+            format!("listener.b.upstream: {redirects} upstream away (v.toml, line 15)"),
+        ),
+        (
+            plain,
+            "alpn = []",
+            format!("listener.b.alpn: {redirects} alpn away (v.toml, line 15)"),
+        ),
+        (
+            plain,
+            "tls = \"terminate\"",
+            format!("listener.b.tls: {redirects} tls away (v.toml, line 15)"),
+        ),
+        (
+            plain,
+            "domains = [\"a\"]",
+            format!("listener.b.domains: {redirects} domains away (v.toml, line 15)"),
+        ),
+        (
+            plain,
+            "trusted_proxies = [\"::1\"]",
+            format!("listener.b.trusted_proxies: {redirects} trusted_proxies away (v.toml, line 15)"),
+        ),
+        (
+            "[[listener]]\nname = \"b\"\n",
+            "listen = \"http://[::]:1\"",
+            "listener.b.https_port: there is no https listener to send clients to; add a [[listener]] with scheme https, or write its port here (v.toml, line 11)".to_owned(),
+        ),
+        (
+            "[[listener]]\nname = \"b\"\nlisten = \"http://[::]:1\"\n",
+            "https_port = 0",
+            "listener.b.https_port: port 0 cannot be reached by anybody; write a port from 1 to 65535 (v.toml, line 14)".to_owned(),
+        ),
+        (
+            upstream,
+            "http2 = true",
+            format!("upstream.b.http2: {brought} http2 away (v.toml, line 17)"),
+        ),
+        (
+            upstream,
+            "sticky = \"cookie\"",
+            format!("upstream.b.sticky: {brought} sticky = \"cookie\" away (v.toml, line 17)"),
+        ),
+        (
+            upstream,
+            "[[listener]]\nlisten = \"xmpp://[::]:2\"\nupstream = \"b\"",
+            "listener.3.listen: its XMPP would go to http://b:1; use scheme https, or write a backend that speaks XMPP (v.toml, line 18)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "head_size = 100",
+            "http.head_size: 100 is out of range; write 2KiB to 256KiB (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "headers = 5",
+            "http.headers: 5 is out of range; write 16 to 1000 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "headers = 70000",
+            "http.headers: 70000 is too large; write a smaller number (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "body_size = 100",
+            "http.body_size: 100 is out of range; write 1KiB to 1024GiB, or 0 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "body_rate = \"2MiB\"",
+            "http.body_rate: 2MiB is out of range; write 1 to 1MiB, or 0 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "streams = 0",
+            "http.streams: 0 is out of range; write 1 to 10000 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "underscores = \"on\"",
+            "http.underscores: a text does not belong here; write true or false (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "idle_backends = 10001",
+            "http.idle_backends: 10001 is out of range; write 0 to 10000 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "idle_backend = \"31d\"",
+            "http.idle_backend: 31d is out of range; write 1ms to 30d, or 0 (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "backend_age = 60",
+            "http.backend_age: \"60\" has no unit; write 60s, 60m, or 0 for never (v.toml, line 12)".to_owned(),
+        ),
+        (
+            "[http]\n",
+            "keep_alive = \"1m\"",
+            "http.keep_alive: unknown key in [http]; it belongs to [timeouts] (v.toml, line 12)".to_owned(),
+        ),
+    ] {
+        let told = faults(&format!("{SOUND}{table}{text}\n"));
+        assert_eq!(told, message, "{text}");
+    }
+    for key in [
+        "request",
+        "request_body",
+        "answer",
+        "upgrade",
+        "write",
+        "keep_alive",
+    ] {
+        let told = faults(&format!("{SOUND}[timeouts]\n{key} = \"31d\"\n"));
+        let message = "31d is out of range; write 1ms to 30d, or 0 (v.toml, line 12)";
+        assert_eq!(told, format!("timeouts.{key}: {message}"));
+    }
+}
+
+#[test]
+fn one_fault_about_routes_of_http_is_told_with_its_key_and_line() {
+    let route = |text: &str| with_web(&format!("[[route]]\nupstream = \"app\"\n{text}\n"));
+    for (text, message) in [
+        (
+            "paths = [\"/a/\", \"/a\"]",
+            "route.1.paths: \"/a\" is there twice; name each once (v.toml, line 26)",
+        ),
+        (
+            "paths = [\"a\"]",
+            "route.1.paths: \"a\" has no slash in front; write /a (v.toml, line 26)",
+        ),
+        (
+            "protocol = \"xmpp-client\"\npaths = [\"/a\"]",
+            "route.1.paths: xmpp-client has no paths; write protocol = \"http\", or take paths away (v.toml, line 27)",
+        ),
+        (
+            "paths = [\"/a\"]\ntls = \"passthrough\"",
+            "route.1.paths: nobody sees the paths of TLS that passes through; take paths away, or tls = \"passthrough\" (v.toml, line 26)",
+        ),
+        (
+            "paths = [\"/a\"]\nlisteners = [\"tls-8443\"]",
+            "route.1.paths: it holds for no listener that speaks http; such are those with scheme https or auto (v.toml, line 26)",
+        ),
+        (
+            "protocol = \"http\"\npaths = [\"/a\"]\nlisteners = [\"tls-8443\"]",
+            "route.1.protocol: it holds for no listener that speaks http; such are those with scheme https or auto (v.toml, line 26)",
+        ),
+        (
+            "protocol = \"xmpp-client\"\nlisteners = [\"web\"]",
+            "route.1.protocol: it holds for no listener that speaks xmpp-client; such are those with scheme xmpp, xmpps or auto (v.toml, line 26)",
+        ),
+        (
+            "hosts = [\"a.example\"]\nlisteners = [\"web\", \"http-80\"]",
+            "route.1.listeners: \"http-80\" only redirects to https; name the https listener, or take it away (v.toml, line 27)",
+        ),
+        (
+            "paths = [\"/a\"]\nlisteners = [\"b\"]\n\
+             [[listener]]\nname = \"b\"\nlisten = \"https://[::]:1\"\nupstream = \"app\"\ntls = \"passthrough\"",
+            "route.1.paths: nobody sees the paths of TLS that passes through at its listeners; take paths away, or write tls = \"terminate\" (v.toml, line 26)",
+        ),
+    ] {
+        let told = faults(&route(text));
+        assert_eq!(told, message, "{text}");
+    }
+    let told = faults(&route("hosts = [\"a.example\"]").replace("\"app:80\"", "\"http://app:80\""));
+    assert_eq!(
+        told,
+        "route.1: its XMPP would go to http://app:80; write protocol = \"http\", or name the listeners that it is for (v.toml, line 24)"
+    );
+    let only = "[[listener]]\nlisten = \"http://[::]:80\"\nhttps_port = 443\n\
+        [[upstream]]\nname = \"a\"\nbackend = [{ address = \"a:1\" }]\n\
+        [[route]]\nhosts = [\"a\"]\nupstream = \"a\"\n";
+    assert_eq!(
+        faults(only),
+        "route.1: it holds for no listener but with scheme http, which only redirects; add a [[listener]] with another scheme, or take the route away (v.toml, line 7)"
+    );
+}
+
+#[test]
+fn a_route_by_path_leaves_the_others_to_the_next() {
+    let both = |one: &str, other: &str| {
+        with_web(&format!(
+            "[[route]]\nupstream = \"app\"\n{one}\n[[route]]\nupstream = \"app\"\n{other}\n"
+        ))
+    };
+    let covered = "route.2: route.1 takes all that this one would; put route.2 before it, or take one of them away";
+    for (one, other) in [
+        ("protocol = \"http\"", "paths = [\"/a\"]"),
+        ("paths = [\"/a\"]", "paths = [\"/a/\"]"),
+        ("paths = [\"/b\", \"/a\"]", "paths = [\"/a/c\", \"/b\"]"),
+        ("paths = [\"/\"]", "protocol = \"http\""),
+        (
+            "paths = [\"/\"]",
+            "paths = [\"/a\"]\nhosts = [\"a.example\"]",
+        ),
+        (
+            "hosts = [\"a.example\"]\nlisteners = [\"web\"]",
+            "hosts = [\"a.example\"]\nlisteners = [\"web\"]\nprotocol = \"http\"",
+        ),
+        (
+            "hosts = [\"a.example\"]\ntls = \"passthrough\"",
+            "hosts = [\"a.example\"]\npaths = [\"/a\"]",
+        ),
+    ] {
+        let told = faults(&both(one, other));
+        assert!(told.starts_with(covered), "{one} {other}: {told}");
+    }
+    for (one, other) in [
+        ("paths = [\"/a\"]", "protocol = \"http\""),
+        ("paths = [\"/a\"]", "paths = [\"/ab\"]"),
+        ("paths = [\"/a\"]", "paths = [\"/a\", \"/b\"]"),
+        ("paths = [\"/a/b\"]", "paths = [\"/a\"]"),
+        (
+            "paths = [\"/a\"]\nhosts = [\"a.example\"]",
+            "paths = [\"/a\"]",
+        ),
+        // On auto the first leaves HTTP, the second leaves the rest.
+        (
+            "hosts = [\"a.example\"]",
+            "hosts = [\"a.example\"]\npaths = [\"/\"]",
+        ),
+        ("paths = [\"/\"]", "hosts = [\"a.example\"]"),
+        (
+            "hosts = [\"a.example\"]",
+            "hosts = [\"a.example\"]\nprotocol = \"xmpp-server\"",
+        ),
+        (
+            "hosts = [\"a.example\"]\npaths = [\"/a\"]",
+            "hosts = [\"b.example\"]\nprotocol = \"http\"\ntls = \"passthrough\"",
+        ),
+    ] {
+        let config = resolve(&both(one, other));
+        assert_eq!(config.routes.len(), 2, "{one} {other}");
+        assert_eq!(resolve(&config.to_string()), config);
+    }
+    assert_eq!(
+        faults(&both(
+            "hosts = [\"a.example\"]\npaths = [\"/a\"]",
+            "hosts = [\"*.example\"]\nprotocol = \"http\"\ntls = \"passthrough\""
+        )),
+        "route.2: TLS that passes through here hides the paths of route.1; choose other hosts or listeners, or take one of them away (v.toml, line 28)"
+    );
+}
+
+#[test]
+fn a_plain_listener_sends_clients_to_the_first_that_serves_http() {
+    let web = "[[listener]]\nlisten = \"https://[::]:7\"\nupstream = \"chat\"\n";
+    let auto = "[[listener]]\nlisten = \"auto://[::]:8\"\nupstream = \"chat\"\n";
+    let route = "[[route]]\nprotocol = \"http\"\nupstream = \"chat\"\n";
+    let port = |text: &str| {
+        let plain = "[[listener]]\nlisten = \"http://[::]:80\"\n";
+        let config = resolve(&format!("{SOUND}{plain}{text}"));
+        assert_eq!(resolve(&config.to_string()), config);
+        let listener = &config.listeners[1];
+        assert_eq!(listener.name, "http-80");
+        assert_eq!(listener.upstream, UpstreamId(0));
+        assert!(listener.alpn.is_empty());
+        listener.https_port
+    };
+    assert_eq!(port("https_port = 1234\n"), 1234);
+    assert_eq!(port(&format!("https_port = 1234\n{web}")), 1234);
+    assert_eq!(port(&format!("{auto}{web}{route}")), 7);
+    assert_eq!(port(&format!("{auto}{route}")), 8);
+
+    // Alone it needs nothing else.
+    let config = resolve("[[listener]]\nlisten = \"http://[::]:80\"\nhttps_port = 443\n");
+    assert!(config.certificates.is_empty() && config.upstreams.is_empty());
+    assert_eq!(resolve(&config.to_string()), config);
+    let config = flags(pair(&["http://[::]:80", "https://[::]:444=http://a:1"])).unwrap();
+    assert_eq!(config.listeners[0].https_port, 444);
+    assert_eq!(resolve(&config.to_string()), config);
+}
+
+#[test]
+fn trusted_proxies_of_the_flag_hold_where_http_is_spoken() {
+    let mut file = File::parse(&with_web("")).unwrap();
+    let own = vec!["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
+    file.listeners[1].trusted_proxies = Some(Given::by_flag("", own));
+    file.flags.trusted_proxies = vec!["10.0.0.0/8".parse().unwrap(), "::2/128".parse().unwrap()];
+    file.flags.forwards = vec!["https://[::]:1=a:1".to_owned()];
+    let config = file.resolve_on(MACHINE).unwrap();
+    let counts: Vec<(Scheme, usize)> = config
+        .listeners
+        .iter()
+        .map(|listener| (listener.scheme, listener.trusted_proxies.len()))
+        .collect();
+    assert_eq!(
+        counts,
+        [
+            (Scheme::Tls, 0),
+            (Scheme::Https, 3),
+            (Scheme::Auto, 2),
+            (Scheme::Http, 0),
+            (Scheme::Https, 2)
+        ]
+    );
+    assert_eq!(resolve(&config.to_string()), config);
+}
+
+#[test]
+fn what_is_said_about_http_holds() {
+    let none = resolve(SOUND);
+    let expected = Http {
+        head_size: 16 << 10,
+        headers: 100,
+        body_size: 0,
+        body_rate: 256,
+        streams: 100,
+        underscores: false,
+        idle_backends: 256,
+        idle_backend: Duration::from_secs(4),
+        backend_age: Duration::from_secs(600),
+    };
+    assert_eq!(none.http, expected);
+    let web = with_web("").replace(
+        "name = \"app\"",
+        "name = \"app\"\nhttp2 = true\nsticky = \"cookie\"",
+    );
+    let config = resolve(&format!(
+        "{web}[[route]]\npaths = [\"/\"]\nupstream = \"app\"\n\
+         [http]\nhead_size = \"8KiB\"\nheaders = 64\nbody_size = \"1GiB\"\nbody_rate = 0\nstreams = 7\n\
+         underscores = true\nidle_backends = 0\nidle_backend = 0\nbackend_age = 0\n\
+         [timeouts]\nrequest = 0\nrequest_body = 0\nanswer = 0\nupgrade = 0\nwrite = 0\nkeep_alive = 0\n"
+    ));
+    let expected = Http {
+        head_size: 8 << 10,
+        headers: 64,
+        body_size: 1 << 30,
+        body_rate: 0,
+        streams: 7,
+        underscores: true,
+        idle_backends: 0,
+        idle_backend: Duration::ZERO,
+        backend_age: Duration::ZERO,
+    };
+    assert_eq!(config.http, expected);
+    let timeouts = config.timeouts;
+    for timeout in [
+        timeouts.request,
+        timeouts.request_body,
+        timeouts.answer,
+        timeouts.upgrade,
+        timeouts.write,
+        timeouts.keep_alive,
+    ] {
+        assert!(timeout.is_zero());
+    }
+    let app = &config.upstreams[1];
+    assert!(app.http2);
+    assert_eq!(app.sticky, Sticky::Cookie);
+    assert_eq!(config.routes[0].paths, ["/"]);
+    assert_eq!(resolve(&config.to_string()), config);
+}
+
 #[test]
 fn a_route_for_one_listener_leaves_the_others_to_the_next() {
     let route =
@@ -525,6 +945,7 @@ fn routes_come_out_with_their_names_joined() {
          upstream = \"other\"\ntls = \"passthrough\"\n",
     ));
     let expected = Route {
+        paths: Vec::new(),
         hosts: vec!["chat.example".to_owned()],
         protocol: Some(Protocol::XmppClient),
         listeners: vec![ListenerId(1)],
@@ -546,6 +967,7 @@ fn what_a_listener_offers_follows_from_scheme_and_routes() {
         "xmpp-server",
         "xmpps-server",
         "auto",
+        "https",
     ]
     .iter()
     .enumerate()
@@ -571,8 +993,31 @@ fn what_a_listener_offers_follows_from_scheme_and_routes() {
         (TlsMode::Passthrough, vec![]),
         (TlsMode::Passthrough, vec![SERVER.to_owned()]),
         (TlsMode::Terminate, vec![CLIENT.to_owned()]),
+        (
+            TlsMode::Terminate,
+            vec![
+                "h2".to_owned(),
+                "http/1.1".to_owned(),
+                "http/1.0".to_owned(),
+            ],
+        ),
     ];
     assert_eq!(without, expected);
+    for (route, offered) in [
+        ("protocol = \"http\"", true),
+        ("paths = [\"/a\"]\nlisteners = [\"auto\"]", true),
+        ("paths = [\"/a\"]\nlisteners = [\"https\"]", false),
+        ("hosts = [\"a.example\"]", false),
+        // Only those whose TLS ends here are offered anything.
+        ("protocol = \"http\"\ntls = \"passthrough\"", false),
+    ] {
+        let with = alpn(&format!("[[route]]\nupstream = \"chat\"\n{route}\n"));
+        let mut expected = vec![CLIENT];
+        if offered {
+            expected.extend(["h2", "http/1.1", "http/1.0"]);
+        }
+        assert_eq!(with[5].1, expected, "{route}");
+    }
     for (listeners, both) in [
         ("", true),
         ("listeners = [\"auto\"]\n", true),
@@ -743,19 +1188,39 @@ fn bad_forwards_are_told_with_the_flag() {
     for (forwards, message) in [
         (
             &["xmpps://0.0.0.0:5223=chat"] as &[&str],
-            "--forward xmpps://0.0.0.0:5223=chat: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            "--forward xmpps://0.0.0.0:5223=chat: \"chat\" has no port; write HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH",
         ),
         (
             &["chat:5222"],
             "--forward chat:5222: there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
         ),
         (
-            &["https://0.0.0.0:443=chat:80"],
-            "--forward https://0.0.0.0:443=chat:80: scheme \"https\" is not in this version; use tls: HTTP passes through a tls listener as it is",
+            &["http://0.0.0.0:80=chat:80"],
+            "--forward http://0.0.0.0:80=chat:80: a listener with scheme http only redirects to https; write http://0.0.0.0:80 without =BACKEND, or https:// for what the backend serves",
         ),
         (
-            &["tls://0.0.0.0:443=http://chat:80"],
-            "--forward tls://0.0.0.0:443=http://chat:80: http:// is not in this version; write HOST:PORT, tls://HOST:PORT or unix:PATH",
+            &["https://0.0.0.0:443"],
+            "--forward https://0.0.0.0:443: there is no =BACKEND; write LISTEN=BACKEND, such as tls://0.0.0.0:8443=chat:5222",
+        ),
+        (
+            &["http://0.0.0.0:80", "auto://0.0.0.0:443=a:1"],
+            "--forward http://0.0.0.0:80: there is no https listener to send clients to; add --forward https://ADDR:PORT=BACKEND",
+        ),
+        (
+            &[
+                "http://0.0.0.0:80",
+                "https://0.0.0.0:443=a:1",
+                "http://0.0.0.0:80",
+            ],
+            "--forward http://0.0.0.0:80: it is there twice; give it once",
+        ),
+        (
+            &["auto://0.0.0.0:443=a:1", "auto://0.0.0.0:443=http://b:1"],
+            "--forward auto://0.0.0.0:443=a:1: its XMPP would go to http://b:1; bring HTTP there by a [[route]] with protocol = \"http\"",
+        ),
+        (
+            &["xmpps://0.0.0.0:5223=https://b:1"],
+            "--forward xmpps://0.0.0.0:5223=https://b:1: its XMPP would go to https://b:1; use scheme https, or write a backend that speaks XMPP",
         ),
         (
             &["tls://0.0.0.0:1=a:1", "tls://0.0.0.0:1=a:1"],

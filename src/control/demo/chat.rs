@@ -6,19 +6,21 @@
 //! What the server sends is one JSON object per WebSocket message:
 //!
 //! ```text
-//! {"type":"welcome","id":3,"name":"Amber Heron"}              to a newcomer, first of all
+//! {"type":"welcome","id":3,"name":"Amber Heron",              to a newcomer, first of all
+//!  "client":"192.0.2.7","scheme":"https","request":"12-4"}    and, if a proxy in front told them, where it comes from
 //! {"type":"people","people":[{"id":3,"name":"Amber Heron"}]}  when somebody comes, goes or is renamed
 //! {"type":"said","id":3,"name":"Amber Heron","text":"Hello"}  a message
 //! {"type":"missed","count":12}                                to a slow reader: lost its place
 //! ```
 //!
-//! What a client sends is plain text: a message, or `/name Somebody`.
+//! What a client sends is plain text: a message, or `/name Somebody`. What a proxy tells is believed of everybody, and
+//! told to nobody else.
 
 use crate::metrics::quote;
 use futures_util::{SinkExt, StreamExt};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -26,7 +28,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,6 +46,9 @@ const MESSAGE_MAX: usize = 4096;
 
 /// Messages that a slow reader may lag behind.
 const NEWS_MAX: usize = 64;
+
+/// Most bytes of what a proxy tells, each.
+const TOLD_MAX: usize = 128;
 
 /// Most characters of a name.
 const NAME_CHARS_MAX: usize = 24;
@@ -72,13 +76,13 @@ pub async fn serve_chat(listener: TcpListener) {
 
 /// One connection: requests as HTTP, then perhaps a stay in the room.
 async fn visit(stream: TcpStream, room: Arc<Room>) {
-    let upgraded = Arc::new(AtomicBool::new(false));
+    let upgraded = Mutex::new(None);
     let answering = service_fn(|request| {
         let response = answer(&request);
-        upgraded.store(
-            response.status() == StatusCode::SWITCHING_PROTOCOLS,
-            Relaxed,
-        );
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let told = Told::of(request.headers());
+            *upgraded.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+        }
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -88,8 +92,12 @@ async fn visit(stream: TcpStream, room: Arc<Room>) {
         .serve_connection(TokioIo::new(stream), answering)
         .without_shutdown()
         .await;
-    match connection {
-        Ok(parts) if upgraded.load(Relaxed) => {
+    let told = upgraded
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    match (connection, told) {
+        (Ok(parts), Some(told)) => {
             // The client's first frames may have come with its request.
             let socket = WebSocketStream::from_partially_read(
                 parts.io.into_inner(),
@@ -97,10 +105,10 @@ async fn visit(stream: TcpStream, room: Arc<Room>) {
                 Role::Server,
                 Some(limits()),
             );
-            stay(socket.await, &room).await;
+            stay(socket.await, &told, &room).await;
         }
-        Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "demo chat request failed"),
+        (Ok(_), None) => {}
+        (Err(error), _) => tracing::debug!(%error, "demo chat request failed"),
     }
 }
 
@@ -177,6 +185,27 @@ fn plain(code: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
     response
+}
+
+/// What a proxy in front has said of a client, as members of a JSON object.
+#[derive(Default)]
+struct Told(String);
+
+impl Told {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut told = String::new();
+        for (member, name) in [
+            ("client", "x-forwarded-for"),
+            ("scheme", "x-forwarded-proto"),
+            ("request", "x-request-id"),
+        ] {
+            if let Some(value) = headers.get(name).filter(|value| value.len() <= TOLD_MAX) {
+                let _ = write!(told, ",\"{member}\":");
+                quote::json(&mut told, value.as_bytes());
+            }
+        }
+        Self(told)
+    }
 }
 
 /// The one room.
@@ -259,9 +288,10 @@ impl Seat {
             .unwrap_or_default()
     }
 
-    fn welcome(&self) -> String {
+    fn welcome(&self, told: &Told) -> String {
         let mut out = format!("{{\"type\":\"welcome\",\"id\":{},\"name\":", self.id);
         quote::json(&mut out, self.name().as_bytes());
+        out.push_str(&told.0);
         out.push('}');
         out
     }
@@ -300,11 +330,11 @@ impl Drop for Seat {
 }
 
 /// From the first word to the last of one person.
-async fn stay(mut socket: WebSocketStream<TcpStream>, room: &Arc<Room>) {
+async fn stay(mut socket: WebSocketStream<TcpStream>, told: &Told, room: &Arc<Room>) {
     let Some(mut seat) = room.enter() else {
         return goodbye(socket, CloseCode::Again, "the room is full").await;
     };
-    if !send(&mut socket, seat.welcome().into()).await {
+    if !send(&mut socket, seat.welcome(told).into()).await {
         return;
     }
     loop {
@@ -430,6 +460,31 @@ mod tests {
             let said = r#"{"type":"said","id":1,"name":"Ada ","text":"Hi \"Bob\" <b>"}"#;
             assert_eq!(hear(&mut ada, "said").await, said);
             assert_eq!(hear(&mut bob, "said").await, said);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_hears_what_a_proxy_said_of_it() {
+        use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+        with_server(|addr| async move {
+            let mut direct = join(addr).await;
+            let welcome = hear(&mut direct, "welcome").await;
+            assert!(!welcome.contains("client"), "{welcome}");
+
+            let mut request = format!("ws://{addr}/ws").into_client_request().unwrap();
+            for (name, value) in [
+                ("x-forwarded-for", "192.0.2.7".to_owned()),
+                ("x-forwarded-proto", "ht\"tps".to_owned()),
+                ("x-request-id", "7".repeat(TOLD_MAX + 1)),
+            ] {
+                request.headers_mut().insert(name, value.parse().unwrap());
+            }
+            let stream = TcpStream::connect(addr).await.unwrap();
+            let mut proxied = client_async(request, stream).await.unwrap().0;
+            let welcome = hear(&mut proxied, "welcome").await;
+            let told = r#","client":"192.0.2.7","scheme":"ht\"tps"}"#;
+            assert!(welcome.ends_with(told), "{welcome}");
         })
         .await;
     }

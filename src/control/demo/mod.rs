@@ -1,7 +1,7 @@
 //! `vestibule demo`: a throw-away certificate, two small backends and what to try.
 //!
-//! Nothing here is for production. The backends speak plain TCP, as real chat servers behind
-//! Vestibule do; the demo puts the proxy in front of them.
+//! Nothing here is for production. The backends know nothing of TLS, as real chat servers behind Vestibule; the chat speaks
+//! HTTP/1.1 and gets it whatever its browsers speak, the echo speaks nothing at all.
 
 mod chat;
 
@@ -109,7 +109,7 @@ async fn serve_all() -> Result<(), StartError> {
     let key = memory_file(made.key_pem.as_bytes())?;
     let mut file = File::default();
     file.flags.forwards = vec![
-        format!("tls://{chat_addr}={chat_backend}"),
+        format!("https://{chat_addr}={chat_backend}"),
         format!("tls://{echo_addr}={echo_backend}"),
     ];
     file.flags.certs = vec![memory_path(&cert)];
@@ -202,22 +202,23 @@ where
     }
 }
 
-/// What the demo prints: where to look and what to paste. `tls_chat` and `tls_echo` are the proxy's
+/// What the demo prints: where to look and what to paste. `https_chat` and `tls_echo` are the proxy's
 /// addresses, not the backends'.
-pub fn banner(tls_chat: SocketAddr, tls_echo: SocketAddr, admin: Option<&AdminAddr>) -> String {
-    let (chat, echo) = (reachable(tls_chat), reachable(tls_echo));
+pub fn banner(https_chat: SocketAddr, tls_echo: SocketAddr, admin: Option<&AdminAddr>) -> String {
+    let (chat, echo) = (reachable(https_chat), reachable(tls_echo));
     let mut text = format!(
-        "Vestibule demo. TLS ends here; the chat and echo servers behind are plain TCP.\n\
+        "Vestibule demo. TLS ends here; the servers behind know nothing of it.\n\
          \n\
          \x20 In a browser   https://localhost:{port}/\n\
          \x20                The browser warns once about the made-up certificate: go on.\n\
          \x20                A second window makes it a conversation.\n\
          \n\
-         \x20 Or paste       # the answer's head (-k: the certificate is made up)\n\
-         \x20                curl -ksI https://localhost:{port}/\n\
+         \x20 Or paste       # one page, two versions of HTTP; its server speaks 1.1 alone\n\
+         \x20                curl -ksI --http1.1 https://localhost:{port}/\n\
+         \x20                curl -ksI --http2 https://localhost:{port}/\n\
          \x20                # what was agreed (it grumbles about the made-up certificate)\n\
          \x20                openssl s_client -brief -connect localhost:{port} </dev/null\n\
-         \x20                # each line you type comes back\n\
+         \x20                # no HTTP at all: each line you type comes back\n\
          \x20                openssl s_client -quiet -connect {echo}\n",
         port = chat.port(),
     );
@@ -352,7 +353,8 @@ mod tests {
         );
         for part in [
             "https://localhost:8443/",
-            "curl -ksI https://localhost:8443/",
+            "curl -ksI --http1.1 https://localhost:8443/",
+            "curl -ksI --http2 https://localhost:8443/",
             "openssl s_client -quiet -connect [::1]:8444",
             "curl http://127.0.0.1:9100/metrics",
             "Ctrl-C ends it.",

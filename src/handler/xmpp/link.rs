@@ -202,7 +202,7 @@ async fn listen(back: &mut Dialogue, asked: &Header, guest: &Guest<'_>) -> Resul
     let mut unread = 0;
     'listening: while bytes.len() < ANSWERS_MAX {
         let looked_at = bytes.len();
-        match by(until, back.read(guest.pool, &mut bytes)).await {
+        match by(until, back.read(guest.pool(), &mut bytes)).await {
             Some(Ok(Heard::Bytes)) => {}
             Some(Err(error)) => return Err(error.into()),
             // It speaks in a way that is not known here, or not at all.
@@ -268,7 +268,7 @@ async fn speak(
     let until = Some(Instant::now() + ANSWER_WAIT);
     loop {
         bytes.clear();
-        match by(until, back.read(guest.pool, &mut bytes)).await {
+        match by(until, back.read(guest.pool(), &mut bytes)).await {
             Some(Ok(Heard::Bytes)) => {}
             Some(Err(error)) => return Err(error.into()),
             None | Some(Ok(Heard::End | Heard::Truncated)) => return Err(LinkError::NoOffer),
@@ -284,8 +284,8 @@ async fn speak(
     let (endpoint, _) = back.into_parts();
     let socket = endpoint.into_socket();
     let mut hello = Vec::new();
-    let handshake = Handshake::client(trust, name, &mut hello).map_err(SecureError::from)?;
-    let secured = by(until, secure(&socket, handshake, hello, &[], guest.pool)).await;
+    let handshake = Handshake::client(trust, name, &[], &mut hello).map_err(SecureError::from)?;
+    let secured = by(until, secure(&socket, handshake, hello, &[], guest.pool())).await;
     let secured = secured.ok_or(LinkError::NoOffer)??;
     let endpoint = Endpoint::secured(socket, secured.established.records);
     Ok(Dialogue::new(endpoint, secured.rest))

@@ -54,7 +54,7 @@ impl Guest<'_> {
             Scheme::Xmpp | Scheme::Xmpps => Some(Role::Client),
             Scheme::XmppServer | Scheme::XmppsServer => Some(Role::Server),
             Scheme::Auto if self.rules.routes.offers_servers() => None,
-            Scheme::Auto | Scheme::Tls => Some(Role::Client),
+            Scheme::Auto | Scheme::Tls | Scheme::Https | Scheme::Http => Some(Role::Client),
         }
     }
 

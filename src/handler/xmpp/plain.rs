@@ -131,7 +131,7 @@ impl Opening<'_> {
 
     /// Reads on.
     async fn listen(&mut self) -> Result<(), Ending> {
-        match read_into(&self.socket, self.guest.pool, &mut self.heard).await {
+        match read_into(&self.socket, self.guest.pool(), &mut self.heard).await {
             Ok(0) => Err(Ending::Left("closed")),
             Ok(_) => Ok(()),
             Err(_) => Err(Ending::Left("client_gone")),
@@ -222,7 +222,7 @@ async fn starttls(socket: Socket, host: &str, guest: &Guest<'_>) -> Result<Conve
         let mut white = 0;
         loop {
             early.clear();
-            if read_into(&socket, guest.pool, &mut early).await.ok()? == 0 {
+            if read_into(&socket, guest.pool(), &mut early).await.ok()? == 0 {
                 return None;
             }
             let blank = early.iter().take_while(|byte| byte.is_ascii_whitespace());

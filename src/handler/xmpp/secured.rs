@@ -16,6 +16,7 @@ use crate::wire::xmpp::{Condition, Depth, Header, Initiating, Meter, Request, Ro
 
 use super::super::conversation::Conversation;
 use super::super::front::Shaken;
+use super::super::http;
 use super::super::{Guest, Phase, Refusal, by, deadline};
 use super::link::{self, Answered, LinkError};
 use super::{in_a_moment, protocol, refusal, response};
@@ -89,6 +90,11 @@ pub(in super::super) async fn secured(
                 begun,
                 guest,
             ))
+        }
+        Err(Ending::Http) if guest.rules.routes.serves_http() => {
+            guest.ledger.no_stream();
+            let (front, early) = (stream.front.into_parts(), stream.heard);
+            Box::pin(http::serve(front, &early, facts, guest)).await
         }
         Err(ending) => Err(Box::pin(stream.end(ending)).await),
     }
@@ -193,7 +199,7 @@ impl Opening<'_> {
     /// The stream's header, and a look at whatever came with it.
     async fn read_header(&mut self) -> Result<Header, Ending> {
         loop {
-            let heard = self.front.read(self.guest.pool, &mut self.heard).await?;
+            let heard = self.front.read(self.guest.pool(), &mut self.heard).await?;
             match heard {
                 Heard::Bytes => {}
                 Heard::End if self.heard.is_empty() => return Err(Ending::Left("silent")),

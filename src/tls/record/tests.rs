@@ -86,7 +86,7 @@ fn both(suite: SupportedCipherSuite) -> (RecordLayer, RecordLayer) {
     let mut to_server = Vec::new();
     let mut to_client = Vec::new();
     let name = server_name("chat.test").unwrap();
-    let mut client = Handshake::client(&world.back, name, &mut to_server).unwrap();
+    let mut client = Handshake::client(&world.back, name, &[], &mut to_server).unwrap();
     let mut server = Handshake::server(&world.terms);
     let (mut client_done, mut server_done) = (false, false);
     let mut rest = Vec::new();
