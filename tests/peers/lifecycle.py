@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 
 from harness import CERTS, binary, check, expect, expect_equal, expect_in, pair_flags, port, status, until
 from sclient import Client
@@ -190,12 +191,18 @@ def healthcheck(scope):
 def demo(scope):
     process = scope.start(binary(), "demo")
     process.wait_for("Ctrl-C ends it")
-    page = process.wait_for(r"curl -ksI (https://\S+)").group(1)
+    page = process.wait_for(r"curl -ksI --http1\.1 (https://\S+)").group(1)
+    expect_in(f"curl -ksI --http2 {page}", process.text, "what it prints")
     echo = process.wait_for(r"openssl s_client -quiet -connect 127\.0\.0\.1:(\d+)").group(1)
     metrics = process.wait_for(r"curl (http://\S+/metrics)").group(1)
-    code, text = scope.run("curl", "-sSk", "--fail", page)
-    expect_equal(code, 0, f"curl -k {page}: {text[-500:]}")
-    expect_in("<html", text.lower(), "the page")
+    for version in ("1.1", "2"):
+        code, text = scope.run("curl", "-ksSI", "--fail", f"--http{version}", page)
+        expect_equal(code, 0, f"curl -I {page} by HTTP/{version}: {text[-500:]}")
+        expect_in(f"HTTP/{version} 200", text, f"the answer by HTTP/{version}")
+        code, text = scope.run("curl", "-sSk", "--fail", f"--http{version}", page)
+        expect_equal(code, 0, f"curl -k {page} by HTTP/{version}: {text[-500:]}")
+        expect_in("<html", text.lower(), f"the page by HTTP/{version}")
+    expect_in('"client":"127.0.0.1","scheme":"https"', welcome(page), "what the chat knows of who enters it")
     live = Client(scope, echo).echo()
     code, text = scope.run("curl", "-sS", "--fail", metrics)
     expect_equal(code, 0, f"curl {metrics}: {text[-500:]}")
@@ -203,3 +210,24 @@ def demo(scope):
     process.signal(signal.SIGINT)
     expect_equal(process.wait(3), 0, "exit code after Ctrl-C with a live connection")
     live.process.wait()
+
+
+def welcome(page):
+    """Enters the demo's chat by WebSocket and returns the first of its words."""
+    host = page.removeprefix("https://").removesuffix("/")
+    name, _, number = host.partition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((name, int(number)), 5) as plain, context.wrap_socket(plain, server_hostname=name) as chat:
+        chat.sendall(
+            f"GET /ws HTTP/1.1\r\nHost: {host}\r\nOrigin: https://{host}\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        said = b""
+        while b"}" not in said:
+            more = chat.recv(4096)
+            expect(more, f"the chat ended behind {said!r}")
+            said += more
+    expect_in("HTTP/1.1 101 ", said.decode(errors="replace"), "the answer to the upgrade")
+    return said.decode(errors="replace")

@@ -23,6 +23,7 @@ import harness  # noqa: E402
 
 TOPICS = (
     "suites", "alerts", "backends", "web", "proxying", "chat", "streams", "federation", "lifecycle", "container",
+    "hypertext", "websocket", "bosh", "floods", "smuggling",
 )
 
 

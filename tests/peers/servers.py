@@ -8,6 +8,7 @@ chat.test and plain.wild.test, ejabberd serves other.test; each has the same use
     plain   client streams without one (at Prosody for plain.wild.test alone)
     tls     at ejabberd: its own Direct TLS for clients behind a PROXY header, for streams that are passed through
     s2s_tls its own Direct TLS for servers: at Prosody without a PROXY header, at ejabberd behind one
+    http    BOSH and WebSocket, as docs/http.md has them: /http-bind and /xmpp-websocket, /bosh and /ws
 
 Both look each other up in a DNS server on loopback (`Names`), where a check says what a name leads to.
 """
@@ -120,7 +121,7 @@ def example(path, changes):
 
 def _prosody(scope):
     folder = scope.folder()
-    doors = {"c2s": port(), "s2s": port(), "plain": port(), "s2s_tls": port()}
+    doors = {"c2s": port(), "s2s": port(), "plain": port(), "s2s_tls": port(), "http": port()}
     for name in ("data", "certs", "modules"):
         (folder / name).mkdir()
     shutil.copy(CONFIG / "prosody" / "mod_vestibule.lua", folder / "modules")
@@ -132,6 +133,7 @@ def _prosody(scope):
         "vestibule_s2s_ports = { 5369 }": f"vestibule_s2s_ports = {{ {doors['s2s']} }}",
         "/usr/local/lib/prosody/modules": folder / "modules",
         "/etc/prosody/certs": folder / "certs",
+        '"smacks";': '"smacks"; "websocket"; "bosh";',
         "c2s_ports = {}": f"c2s_ports = {{ {doors['plain']} }}; c2s_interfaces = {{ '127.0.0.1' }}",
         "s2s_direct_tls_ports = {}":
             f"s2s_direct_tls_ports = {{ {doors['s2s_tls']} }}; s2s_direct_tls_interfaces = {{ '127.0.0.1' }}",
@@ -142,7 +144,8 @@ daemonize = false
 pidfile = "{folder}/prosody.pid"
 data_path = "{folder}/data"
 log = {{ {{ levels = {{ min = "debug" }}, to = "console" }} }}
-http_ports = {{}}; https_ports = {{}}
+http_interfaces = {{ "127.0.0.1" }}; http_ports = {{ {doors['http']} }}; https_ports = {{}}
+trusted_proxies = {{ "127.0.0.1" }}
 vestibule_header_timeout = 1
 vestibule_v1_is_secure = true
 ssl = {{ cafile = "{trust}/ca.cert.pem" }}
@@ -169,7 +172,7 @@ VirtualHost "plain.wild.test"
 
 def _ejabberd(scope):
     folder = scope.folder()
-    doors = {"c2s": port(), "s2s": port(), "plain": port(), "tls": port(), "s2s_tls": port()}
+    doors = {"c2s": port(), "s2s": port(), "plain": port(), "tls": port(), "s2s_tls": port(), "http": port()}
     trust = authority()
     for name in ("spool", "logs", "certs"):
         (folder / name).mkdir()
@@ -183,6 +186,7 @@ def _ejabberd(scope):
             ("plain", "ejabberd_c2s", "    access: all\n"),
             ("tls", "ejabberd_c2s", "    access: all\n" + own_tls),
             ("s2s_tls", "ejabberd_s2s_in", own_tls),
+            ("http", "ejabberd_http", "    request_handlers:\n      /ws: ejabberd_http_ws\n      /bosh: mod_bosh\n"),
         )
     )
     text = example("ejabberd/ejabberd.yml", {
@@ -190,7 +194,10 @@ def _ejabberd(scope):
         "port: 5322": f"port: {doors['c2s']}",
         "port: 5369": f"port: {doors['s2s']}",
         "/etc/ejabberd/certs": folder / "certs",
-        "\nlisten:\n": f"\nloglevel: debug\nca_file: {trust}/ca.cert.pem\ns2s_max_retry_delay: 1\nlisten:\n{more}",
+        "  mod_caps: {}": "  mod_bosh: {}\n  mod_caps: {}",
+        "\nlisten:\n": f"\nloglevel: debug\nca_file: {trust}/ca.cert.pem\ns2s_max_retry_delay: 1\n"
+        'trusted_proxies: [127.0.0.0/8, "::1/128"]'
+        f"\nlisten:\n{more}",
     })
     (folder / "ejabberd.yml").write_text(text)
     # The empty files come first: they would empty the list of name servers behind them.

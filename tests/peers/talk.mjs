@@ -9,6 +9,7 @@ import { pathToFileURL } from "node:url";
 
 process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0"; // A certificate that nobody signed.
 const packages = createRequire(process.cwd() + "/");
+globalThis.WebSocket ??= packages("ws"); // Node has one of its own from version 22 on.
 const { client, xml } = await import(pathToFileURL(packages.resolve("@xmpp/client")));
 const [url, domain, username, stay] = process.argv.slice(2);
 const text = `heard by @xmpp/client ${Math.random()}`;
