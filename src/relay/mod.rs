@@ -22,7 +22,7 @@ use crate::endpoint::secure::Rest;
 use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::tls::TlsError;
-use crate::wire::xmpp::{Condition, Depth, stream_error};
+use crate::wire::xmpp::{Condition, stream_error};
 
 pub use half::Control;
 use half::{Ended, Farewell, Half, Shared, Watcher};
@@ -149,22 +149,14 @@ pub struct Moved {
     pub down: u64,
 }
 
-/// What only an XMPP stream has.
-struct Watched {
-    stream: Stream,
+/// What only a relay has that is looked into, or that we end ourselves.
+#[derive(Default)]
+struct Attended {
+    /// An XMPP stream.
+    stream: Option<Stream>,
     dismissal: Option<Dismissal>,
     /// When something must have happened: authentication, or the end of a dismissal.
     until: Option<Instant>,
-}
-
-impl Watched {
-    fn new(stream: Stream) -> Self {
-        Self {
-            until: stream.deadline(),
-            stream,
-            dismissal: None,
-        }
-    }
 }
 
 /// See the module. Polled to its end it gives the [`Outcome`]; endpoints and byte counts stay with it.
@@ -180,11 +172,14 @@ pub struct Relay {
     /// Whether the way down was the first to end badly.
     down_first: Option<bool>,
     watch: Watch,
-    /// An XMPP stream.
-    stream: Option<Box<Watched>>,
+    attended: Option<Box<Attended>>,
     pool: Magazine,
     limits: Arc<Limits>,
     cells: Arc<ListenerCells>,
+}
+
+fn stream_of(attended: &mut Option<Box<Attended>>) -> Option<&mut Stream> {
+    attended.as_mut()?.stream.as_mut()
 }
 
 impl Relay {
@@ -205,7 +200,7 @@ impl Relay {
             back_control: Control::default(),
             down_first: None,
             watch: Watch::default(),
-            stream: None,
+            attended: None,
             pool,
             limits,
             cells,
@@ -224,36 +219,31 @@ impl Relay {
     #[must_use]
     pub fn watching(self, stream: Stream, begun: Moved) -> Self {
         let mut this = self.begun(begun);
-        this.stream = Some(Box::new(Watched::new(stream)));
+        this.attended = Some(Box::new(Attended {
+            until: stream.deadline(),
+            stream: Some(stream),
+            dismissal: None,
+        }));
         this
     }
 
     /// Whether it is an XMPP stream, and if so, whether its client is authenticated.
     #[inline]
     pub fn authenticated(&self) -> Option<bool> {
-        self.stream.as_ref().map(|own| own.stream.authenticated())
+        let own = self.attended.as_ref()?;
+        own.stream.as_ref().map(Stream::authenticated)
     }
 
     /// Ends it for a drain: the client is told `words`, a whole stream error, if the stream gets between two stanzas
     /// within `patience`, and at the latest after [`FAREWELL`]; the backend sees the end of TCP and nothing else, so
     /// that the session can be resumed (XEP-0198). To be polled again after this.
     pub fn drain(&mut self, words: Option<&str>, patience: Duration) {
-        if self.stream.is_none() {
-            // What it carries is not known here, and need not be for an end without words.
-            self.stream = Some(Box::new(Watched::new(Stream::new(
-                None,
-                Depth::new(0),
-                None,
-            ))));
-        }
         let patience = patience.min(FAREWELL);
         self.dismiss(Dismissal::Drained, words.map(Box::from), patience);
     }
 
     fn dismiss(&mut self, why: Dismissal, words: Option<Box<str>>, patience: Duration) {
-        let Some(own) = &mut self.stream else {
-            return;
-        };
+        let own = self.attended.get_or_insert_default();
         if own.dismissal.is_some() {
             return;
         }
@@ -296,9 +286,9 @@ impl Relay {
             meter,
         };
         let tell = (&mut self.front_control, &mut self.back_control);
-        let watched = match &mut self.stream {
+        let watched = match stream_of(&mut self.attended) {
             None => Watcher::Nobody,
-            Some(own) => Watcher::OfClient(&mut own.stream),
+            Some(stream) => Watcher::OfClient(stream),
         };
         let with_up = with(&self.cells.up_bytes);
         let up = self.up.poll(cx, front_in, back_out, tell, watched, with_up);
@@ -308,7 +298,7 @@ impl Relay {
         if up.is_ready() && self.up.truncated() && self.limits.abort_on_truncation {
             return Poll::Ready(self.outcome());
         }
-        if let Some(own) = &mut self.stream
+        if let Some(own) = &mut self.attended
             && own.dismissal.is_none()
             && let Some(condition) = self.up.refused()
         {
@@ -318,9 +308,9 @@ impl Relay {
             self.down.take_leave(Farewell::Words(words));
         }
         let tell = (&mut self.back_control, &mut self.front_control);
-        let watched = match &mut self.stream {
+        let watched = match stream_of(&mut self.attended) {
             None => Watcher::Nobody,
-            Some(own) => Watcher::OfServer(&mut own.stream),
+            Some(stream) => Watcher::OfServer(stream),
         };
         let with_down = with(&self.cells.down_bytes);
         let down = self
@@ -347,7 +337,7 @@ impl Relay {
             Some(false) => (up, None),
             None => (up, down),
         };
-        let dismissal = self.stream.as_ref().and_then(|own| own.dismissal);
+        let dismissal = self.attended.as_ref().and_then(|own| own.dismissal);
         let end = match (up, down) {
             _ if dismissal == Some(Dismissal::Drained) => End::Drained,
             _ if dismissal == Some(Dismissal::Unauthenticated) => End::Unauthenticated,
@@ -373,7 +363,7 @@ impl Relay {
 impl Relay {
     /// The deadline has passed. Ready: nothing is left to wait for.
     fn expired(&mut self) -> Poll<Outcome> {
-        let Some(own) = &mut self.stream else {
+        let Some(own) = &mut self.attended else {
             return Poll::Ready(self.outcome());
         };
         match own.dismissal {
@@ -402,15 +392,15 @@ impl Future for Relay {
             if let Poll::Ready(outcome) = this.advance(cx) {
                 return Poll::Ready(outcome);
             }
-            if let Some(own) = &mut this.stream
+            if let Some(own) = &mut this.attended
                 && own.until.is_some()
                 && own.dismissal.is_none()
-                && own.stream.authenticated()
+                && own.stream.as_ref().is_some_and(Stream::authenticated)
             {
                 own.until = None;
                 this.watch = Watch::default();
             }
-            let until = this.stream.as_ref().and_then(|own| own.until);
+            let until = this.attended.as_ref().and_then(|own| own.until);
             let Self {
                 front,
                 back,
