@@ -172,6 +172,12 @@ impl Dialogue {
         Ok(())
     }
 
+    /// Ends TCP without close_notify, as what is broken off is ended, and waits for the peer to end, for a moment, so that our last
+    /// bytes arrive.
+    pub async fn leave(self) {
+        linger(&self.endpoint.socket).await;
+    }
+
     /// Ends what we say: close_notify where there is TLS, then FIN; and waits for the peer to end, for a moment,
     /// so that our last bytes arrive.
     pub async fn finish(mut self) {
@@ -180,7 +186,7 @@ impl Dialogue {
             // The peer may be gone; then nobody misses it.
             let _ = self.tell(note).await;
         }
-        linger(&self.endpoint.socket).await;
+        self.leave().await;
     }
 
     /// Sends a message of TLS itself.

@@ -22,9 +22,10 @@ use crate::pool::{HEADROOM, Lease, Magazine, PLAIN_MAX, READY_MAX, STRIDE, Size,
 use crate::sys;
 use crate::tls::TlsError;
 use crate::tls::alert::{Alert, Level};
-use crate::tls::record::Opened;
+use crate::tls::record::{Opened, Sealer};
 
-use super::secure::{Rest, linger, write_all};
+use super::dialogue::Dialogue;
+use super::secure::{Rest, write_all};
 use super::{Endpoint, Outbound};
 
 /// Room for a message of TLS itself.
@@ -109,7 +110,6 @@ struct Receiving {
     fresh: bool,
     /// The last read took all that it could.
     busy: bool,
-    bytes: u64,
     state: State,
 }
 
@@ -138,7 +138,6 @@ struct Sending {
     key_update: bool,
     /// Since when the socket takes nothing.
     blocked: Option<Instant>,
-    bytes: u64,
     /// The peer has been told that nothing more comes.
     ended: bool,
 }
@@ -184,12 +183,6 @@ impl<L: Look> Transport<L> {
     /// For who must not keep it.
     pub fn glance(&self) -> Glance<L> {
         Glance(Rc::downgrade(&self.0))
-    }
-
-    /// Plain bytes that have come and gone.
-    pub fn moved(&self) -> (u64, u64) {
-        let inner = self.0.borrow();
-        (inner.receiving.bytes, inner.sending.bytes)
     }
 
     /// Since when the peer takes nothing of what is to be sent.
@@ -245,13 +238,13 @@ impl<L: Look> Transport<L> {
 /// A transport taken apart.
 pub struct Parts {
     /// Socket and record layer.
-    pub endpoint: Endpoint,
+    endpoint: Endpoint,
     /// Read and not opened.
-    pub rest: Rest,
+    rest: Rest,
     /// Opened, and not read.
     pub plain: Vec<u8>,
     /// Sealed already, and not taken by the socket: before anything else.
-    pub unsent: Vec<u8>,
+    unsent: Vec<u8>,
     /// The peer has been told that nothing more comes.
     ended: bool,
 }
@@ -262,47 +255,30 @@ impl Parts {
         sys::socket::reset_on_close(self.endpoint.socket());
     }
 
+    /// What goes on by whole messages, once what was left to write has left.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub async fn into_dialogue(self) -> io::Result<Dialogue> {
+        write_all(self.endpoint.socket(), &self.unsent).await?;
+        Ok(Dialogue::new(self.endpoint, self.rest))
+    }
+
     /// Writes what is left to write, then `words`, then the end: with close_notify if `clean`. Waits for the peer to end, for a
     /// moment, so that the last bytes arrive.
-    pub async fn finish(mut self, words: &[u8], clean: bool) {
-        if write_all(self.endpoint.socket(), &self.unsent)
-            .await
-            .is_err()
-        {
+    pub async fn finish(self, words: &[u8], clean: bool) {
+        let ended = self.ended;
+        // Who has gone misses nothing.
+        let Ok(mut dialogue) = self.into_dialogue().await else {
+            return;
+        };
+        if !ended && dialogue.write(words).await.is_err() {
             return;
         }
-        let mut bytes = Vec::new();
-        if self.ended {
-            return linger(self.endpoint.socket()).await;
-        }
-        if let Some(records) = &mut self.endpoint.records {
-            let tail = records.sealer.protection().tail_len();
-            if !words.is_empty() {
-                bytes.resize(HEADROOM, 0);
-                bytes.extend_from_slice(words);
-                let plain = HEADROOM..bytes.len();
-                bytes.resize(plain.end + tail, 0);
-                match records.sealer.seal(&mut None, &mut bytes, plain) {
-                    Ok(range) => {
-                        bytes.truncate(range.end);
-                        bytes.drain(..range.start);
-                    }
-                    Err(_) => return,
-                }
-            }
-            if clean {
-                let mut note = [0; NOTE_LEN];
-                let (level, alert) = (Level::Warning, Alert::CLOSE_NOTIFY);
-                if let Ok(range) = records.sealer.alert(level, alert, &mut note, 0) {
-                    bytes.extend_from_slice(&note[range]);
-                }
-            }
+        if clean && !ended {
+            dialogue.finish().await;
         } else {
-            bytes.extend_from_slice(words);
-        }
-        // Who has gone misses nothing.
-        if write_all(self.endpoint.socket(), &bytes).await.is_ok() {
-            linger(self.endpoint.socket()).await;
+            dialogue.leave().await;
         }
     }
 }
@@ -456,21 +432,17 @@ impl<L: Look> Inner<L> {
                 }
                 Ok(Opened::Nothing) => {}
                 Ok(Opened::KeyUpdate { reply }) => self.sending.key_update |= reply,
+                // A courtesy, which must not heap up for who takes nothing.
+                Ok(Opened::Renegotiation) if !self.sending.unsent.is_empty() => {}
                 Ok(Opened::Renegotiation) => {
                     let (level, alert) = (Level::Warning, Alert::NO_RENEGOTIATION);
-                    let mut note = [0; NOTE_LEN];
-                    if let Ok(range) = records.sealer.alert(level, alert, &mut note, 0) {
-                        self.sending.unsent.extend_from_slice(&note[range]);
-                    }
+                    let _ = self.sending.say(&mut records.sealer, level, alert);
                 }
                 Ok(Opened::CloseNotify) => self.receiving.state = State::Ended,
                 Err(error) => {
                     self.receiving.state = State::Broken;
-                    let mut note = [0; NOTE_LEN];
-                    if let Some(alert) = error.alert()
-                        && let Ok(range) = records.sealer.alert(Level::Fatal, alert, &mut note, 0)
-                    {
-                        self.sending.unsent.extend_from_slice(&note[range]);
+                    if let Some(alert) = error.alert() {
+                        let _ = self.sending.say(&mut records.sealer, Level::Fatal, alert);
                     }
                 }
             }
@@ -516,11 +488,9 @@ impl<L: Look> Inner<L> {
         if !self.sending.ended {
             self.sending.ended = true;
             if let Some(records) = &mut self.endpoint.records {
-                let mut note = [0; NOTE_LEN];
                 let (level, alert) = (Level::Warning, Alert::CLOSE_NOTIFY);
-                let range = records.sealer.alert(level, alert, &mut note, 0);
-                let range = range.map_err(broken)?;
-                self.sending.unsent.extend_from_slice(&note[range]);
+                let said = self.sending.say(&mut records.sealer, level, alert);
+                said.map_err(broken)?;
             }
         }
         ready!(self.poll_unsent(cx))?;
@@ -569,7 +539,6 @@ impl<L: Look> Inner<L> {
             self.look.sent(&buf[..len]);
             left -= len;
         }
-        self.sending.bytes += n as u64;
         Poll::Ready(Ok(n))
     }
 
@@ -652,6 +621,16 @@ impl<L: Look> Inner<L> {
     }
 }
 
+impl Sending {
+    /// Seals an alert behind what is left over.
+    fn say(&mut self, sealer: &mut Sealer, level: Level, alert: Alert) -> Result<(), TlsError> {
+        let mut note = [0; NOTE_LEN];
+        let range = sealer.alert(level, alert, &mut note, 0)?;
+        self.unsent.extend_from_slice(&note[range]);
+        Ok(())
+    }
+}
+
 fn broken(error: TlsError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
@@ -675,15 +654,13 @@ impl Receiving {
 
     /// Plain bytes came: as many as may be delivered.
     fn admit<'a>(&mut self, look: &mut impl Look, bytes: &'a [u8]) -> &'a [u8] {
-        let bytes = match look.received(bytes) {
+        match look.received(bytes) {
             Ok(()) => bytes,
             Err(before) => {
                 self.state = State::Refused;
                 &bytes[..before]
             }
-        };
-        self.bytes += bytes.len() as u64;
-        bytes
+        }
     }
 
     /// Plain bytes came, and nobody reads now.

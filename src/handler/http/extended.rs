@@ -21,7 +21,6 @@ use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::config::UpstreamId;
-use crate::endpoint::secure::write_all;
 use crate::endpoint::transport::{Manners, Transport};
 use crate::pool::{Magazine, Wait};
 use crate::upstream::{Pick, Upstream};
@@ -113,15 +112,13 @@ async fn bridge(
         truncation_matters: true,
         says_end: true,
     };
-    let sent = Box::pin(write_all(parts.endpoint.socket(), &parts.unsent)).await;
-    if sent.is_err() {
-        return;
-    }
     let early = [&glued[..], &parts.plain].concat();
     // hyper's whole buffer would stay with it.
     drop(glued);
-    let back = (parts.endpoint, parts.rest);
-    let mut back = Transport::new(back, visit.common.pool.clone(), manners, Blind);
+    let Ok(back) = Box::pin(parts.into_dialogue()).await else {
+        return;
+    };
+    let mut back = Transport::new(back.into_parts(), visit.common.pool.clone(), manners, Blind);
     let mut up = Way::default();
     let mut down = Way {
         moved: early.len() as u64,

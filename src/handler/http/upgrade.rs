@@ -17,8 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::UpstreamId;
 use crate::endpoint::Endpoint;
-use crate::endpoint::dialogue::Dialogue;
-use crate::endpoint::secure::{Rest, write_all};
+use crate::endpoint::secure::Rest;
 use crate::endpoint::transport::Parts;
 use crate::relay::Moved;
 use crate::upstream::dial::{Dialed, Reached};
@@ -216,10 +215,7 @@ pub(super) async fn join(
 
 /// Sends what is left over from HTTP, then `words` of the new protocol.
 async fn settle(parts: Parts, words: &[u8]) -> Option<(Endpoint, Rest)> {
-    write_all(parts.endpoint.socket(), &parts.unsent)
-        .await
-        .ok()?;
-    let mut dialogue = Dialogue::new(parts.endpoint, parts.rest);
+    let mut dialogue = parts.into_dialogue().await.ok()?;
     dialogue.write(words).await.ok()?;
     Some(dialogue.into_parts())
 }
