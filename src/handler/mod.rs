@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{Protocol, Scheme, Sticky, TlsMode, UpstreamId, defaults};
+use crate::config::{Protocol, ProxyProtocol, Scheme, Sticky, TlsMode, UpstreamId, defaults};
 use crate::endpoint::Socket;
 use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
@@ -165,22 +165,25 @@ impl Guest<'_> {
         let Some(upstream) = self.rules.upstreams.get(usize::from(id.0)) else {
             return Err(DialError::NoAddress);
         };
-        let unique_id = self.id.to_string();
         let header = match self.destination {
-            None => Vec::new(),
-            Some(destination) => upstream.link.proxy_header(&proxy::Facts {
-                origin: proxy::Origin {
-                    source: self.source,
-                    destination,
-                },
-                alpn: told.alpn,
-                authority: told.authority,
-                unique_id: Some(unique_id.as_bytes()),
-                ssl: told.ssl,
-                exporter: told.exporter,
-                end_point: told.end_point,
-                crc32c: false,
-            }),
+            // The destination is known if any upstream tells it, and this one need not.
+            Some(destination) if upstream.link.proxy != ProxyProtocol::Off => {
+                let unique_id = self.id.to_string();
+                upstream.link.proxy_header(&proxy::Facts {
+                    origin: proxy::Origin {
+                        source: self.source,
+                        destination,
+                    },
+                    alpn: told.alpn,
+                    authority: told.authority,
+                    unique_id: Some(unique_id.as_bytes()),
+                    ssl: told.ssl,
+                    exporter: told.exporter,
+                    end_point: told.end_point,
+                    crc32c: false,
+                })
+            }
+            _ => Vec::new(),
         };
         let preface = Preface {
             header: &header,
