@@ -30,7 +30,7 @@ use crate::endpoint::Socket;
 use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::tls::terms::Terms;
-use crate::upstream::dial::{DialError, Dialed, Preface, Reached, dial_unless};
+use crate::upstream::dial::{DialError, Dialed, Preface, Reached, dial};
 use crate::upstream::{Pick, Upstream, Wanted, key_of};
 use crate::wire::proxy;
 use crate::wire::sniff::{Guess, Sniff, sniff};
@@ -193,7 +193,7 @@ impl Guest<'_> {
         let cells = self.common.cells.upstreams.get(usize::from(id.0));
         let cells = cells.map_or(&[][..], |cells| &cells[..]);
         let terms = &self.rules.dial;
-        dial_unless(upstream, terms, preface, self.pool(), cells, wanted, had).await
+        dial(upstream, terms, preface, self.pool(), cells, wanted, had).await
     }
 }
 

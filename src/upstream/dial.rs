@@ -1,6 +1,5 @@
 //! Connecting to a backend of an upstream.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -106,25 +105,6 @@ pub struct Preface<'a> {
     pub alpn: &'a [u8],
 }
 
-/// Connects to one of the backends: the best one, else the others in turn, each once. It has been sent the
-/// preface then. Whoever was sent client bytes is the last that is tried.
-///
-/// # Errors
-/// The last attempt's, when all have failed.
-pub async fn dial(
-    upstream: &Arc<Upstream>,
-    terms: &DialTerms,
-    preface: Preface<'_>,
-    pool: &Magazine,
-    cells: &[BackendCells],
-) -> Result<Dialed, DialError> {
-    let nothing = |_: &Pick| None::<Infallible>;
-    match dial_unless(upstream, terms, preface, pool, cells, Wanted::Any, nothing).await? {
-        Reached::Dialed(dialed) => Ok(dialed),
-        Reached::Had(never, _) => match never {},
-    }
-}
-
 /// A backend that can be spoken to.
 pub enum Reached<T> {
     /// By what was there already.
@@ -133,11 +113,13 @@ pub enum Reached<T> {
     Dialed(Dialed),
 }
 
-/// The same, unless `had` has something for the backend that is picked.
+/// Connects to one of the backends: the one that is wanted or the best, else the others in turn, each once; unless `had` has
+/// something for the backend that is picked. It has been sent the preface then. Whoever was sent client bytes is the last
+/// that is tried.
 ///
 /// # Errors
 /// The last attempt's, when all have failed.
-pub async fn dial_unless<T>(
+pub async fn dial<T>(
     upstream: &Arc<Upstream>,
     terms: &DialTerms,
     preface: Preface<'_>,
