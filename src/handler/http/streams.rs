@@ -50,6 +50,15 @@ impl Stream {
     }
 }
 
+/// A stream's task runs until this is dropped, by a panic, too: what comes next on this worker is another's.
+struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+    }
+}
+
 /// What runs a stream.
 pub(super) struct Task<F> {
     future: Pin<Box<F>>,
@@ -77,9 +86,8 @@ impl<F: Future> Future for Task<F> {
             *self.stream.waker.borrow_mut() = Some(cx.waker().clone());
         }
         CURRENT.set(Some(Rc::clone(&self.stream)));
-        let polled = self.future.as_mut().poll(cx);
-        CURRENT.set(None);
-        polled.map(|_| ())
+        let _running = Running;
+        self.future.as_mut().poll(cx).map(|_| ())
     }
 }
 
