@@ -134,7 +134,8 @@ impl Guest<'_> {
     ) -> Result<Dialed, DialError> {
         self.ledger.sent_to(id);
         let nothing = |_: &Pick| None::<Infallible>;
-        let wanted = self.wanted(id);
+        let upstream = self.rules.upstreams.get(usize::from(id.0));
+        let wanted = upstream.map_or(Wanted::Any, |upstream| self.wanted(upstream));
         match self
             .dial_unless(id, told, (first, &[]), wanted, nothing)
             .await?
@@ -144,12 +145,11 @@ impl Guest<'_> {
         }
     }
 
-    /// Which backend of an upstream the client should be sent to, by what is known of it here.
-    fn wanted(&self, id: UpstreamId) -> Wanted {
-        let upstream = self.rules.upstreams.get(usize::from(id.0));
-        match upstream.map(|upstream| upstream.link.sticky) {
-            Some(Sticky::Address) => Wanted::Key(key_of(self.source.ip())),
-            _ => Wanted::Any,
+    /// Which backend of an upstream the client should be sent to, by what is known of it without its words.
+    fn wanted(&self, upstream: &Upstream) -> Wanted {
+        match upstream.link.sticky {
+            Sticky::Address => Wanted::Key(key_of(self.source.ip())),
+            Sticky::Off | Sticky::Cookie => Wanted::Any,
         }
     }
 

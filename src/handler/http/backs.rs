@@ -16,7 +16,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
 use crate::config::UpstreamId;
-use crate::endpoint::transport::{Glance, Manners, Parts, Transport};
+use crate::endpoint::transport::{Glance, Parts, Transport};
 use crate::upstream::Pick;
 use crate::upstream::dial::Dialed;
 
@@ -61,19 +61,12 @@ pub(super) async fn open(
     switched: Option<oneshot::Sender<Switched>>,
 ) -> Result<(Back, Pick), Problem> {
     let rules = &visit.rules;
-    let limits = &rules.limits;
-    let manners = Manners {
-        read_max: limits.read_max,
-        large_records: limits.large_records,
-        truncation_matters: true,
-        says_end: false,
-    };
     let secure = dialed.endpoint.is_secure();
     let fault = look::BackFault::default();
     let transport = Transport::new(
         (dialed.endpoint, dialed.rest),
         visit.common.pool.clone(),
-        manners,
+        rules.manners(),
         look::Back::new(rules.http_caps(true), Rc::clone(&fault)),
     );
     let mut builder = http1::Builder::new();
@@ -118,15 +111,8 @@ pub(super) async fn open_two(
     upstream: UpstreamId,
     shared: bool,
 ) -> Result<(Back, Pick), Problem> {
-    let limits = &visit.rules.limits;
-    let manners = Manners {
-        read_max: limits.read_max,
-        large_records: limits.large_records,
-        truncation_matters: true,
-        says_end: false,
-    };
-    let front = (dialed.endpoint, dialed.rest);
-    let transport = Transport::new(front, visit.common.pool.clone(), manners, look::Blind);
+    let (back, pool) = ((dialed.endpoint, dialed.rest), visit.common.pool.clone());
+    let transport = Transport::new(back, pool, visit.rules.manners(), look::Blind);
     let (sender, connection) = http2::Builder::new(Local)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

@@ -107,10 +107,8 @@ async fn bridge(
 ) {
     let visit = Rc::clone(exchange.visit());
     let manners = Manners {
-        read_max: visit.rules.limits.read_max,
-        large_records: visit.rules.limits.large_records,
-        truncation_matters: true,
         says_end: true,
+        ..visit.rules.manners()
     };
     let early = [&glued[..], &parts.plain].concat();
     // hyper's whole buffer would stay with it.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, SET_COOKIE, UPGRADE};
-
 use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep_until};

@@ -138,7 +138,7 @@ fn name_in(host: &str) -> Option<&str> {
     port.then_some(name)
 }
 
-/// What HTTP/2 lets through and HTTP/1.1 would read differently (http-ops: 4.4).
+/// What HTTP/2 lets through and HTTP/1.1 would read differently (RFC 9113 section 10.3).
 ///
 /// # Errors
 /// The request is not to be forwarded.

@@ -82,6 +82,16 @@ impl Rules {
         }
     }
 
+    /// How a transport of a backend behaves.
+    fn manners(&self) -> Manners {
+        Manners {
+            read_max: self.limits.read_max,
+            large_records: self.limits.large_records,
+            truncation_matters: true,
+            says_end: false,
+        }
+    }
+
     /// Header fields of a head, if there may be more than hyper has room for without an allocation.
     fn more_headers(&self) -> Option<usize> {
         let headers = self.http.headers;
@@ -139,12 +149,9 @@ fn transport(
     look: look::Front,
     guest: &Guest<'_>,
 ) -> Transport<look::Front> {
-    let limits = &guest.rules.limits;
     let manners = Manners {
-        read_max: limits.read_max,
-        large_records: limits.large_records,
         truncation_matters: false,
-        says_end: false,
+        ..guest.rules.manners()
     };
     Transport::new(front, guest.pool().clone(), manners, look)
 }
@@ -402,7 +409,6 @@ impl Phases {
                     return Poll::Ready(phase);
                 }
                 visit.streams.end_stalled(rules.write);
-                self.alarm = None;
                 continue;
             }
             alarm.as_mut().reset(due);

@@ -6,16 +6,16 @@
 use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 
 use crate::config::Sticky;
-use crate::upstream::{Upstream, Wanted, key_of};
+use crate::upstream::{Upstream, Wanted};
 
 use super::visit::Visit;
 
 /// The backend that a request should go to.
 pub(super) fn wanted(visit: &Visit, upstream: &Upstream, headers: &HeaderMap) -> Wanted {
-    match upstream.link.sticky {
-        Sticky::Off => Wanted::Any,
-        Sticky::Address => Wanted::Key(key_of(visit.client.ip())),
-        Sticky::Cookie => told(upstream, headers).map_or(Wanted::Any, Wanted::Mark),
+    let by_cookie = upstream.link.sticky == Sticky::Cookie;
+    match by_cookie.then(|| told(upstream, headers)).flatten() {
+        Some(mark) => Wanted::Mark(mark),
+        None => visit.guest().wanted(upstream),
     }
 }
 

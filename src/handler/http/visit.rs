@@ -117,6 +117,22 @@ impl Visit {
                 .as_ref()
                 .is_some_and(|terms| terms.certificates().covering(host).is_some())
     }
+
+    /// The name that the handshake was for.
+    pub(super) fn server_name(&self) -> Option<&str> {
+        self.facts.as_ref()?.sni.as_deref()
+    }
+
+    /// What a backend's PROXY header may tell.
+    pub(super) fn told(&self) -> Told<'_> {
+        let facts = self.facts.as_ref();
+        facts.map_or_else(Told::default, |facts| facts.told(None))
+    }
+
+    /// The request's number, unique in this process: the connection's and its own.
+    pub(super) fn request_id(&self) -> String {
+        format!("{}-{}", self.id, self.requests.get())
+    }
 }
 
 /// Something of this connection is not at its end.
@@ -141,23 +157,5 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
-    }
-}
-
-impl Visit {
-    /// The name that the handshake was for.
-    pub(super) fn server_name(&self) -> Option<&str> {
-        self.facts.as_ref()?.sni.as_deref()
-    }
-
-    /// What a backend's PROXY header may tell.
-    pub(super) fn told(&self) -> Told<'_> {
-        let facts = self.facts.as_ref();
-        facts.map_or_else(Told::default, |facts| facts.told(None))
-    }
-
-    /// The request's number, unique in this process: the connection's and its own.
-    pub(super) fn request_id(&self) -> String {
-        format!("{}-{}", self.id, self.requests.get())
     }
 }
