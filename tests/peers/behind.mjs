@@ -24,6 +24,8 @@ const server = createServer((request, answer) => {
     answer.write("body\n");
     answer.addTrailers({ "x-sum": "right" });
     answer.end();
+  } else if (path === "/echo") {
+    request.pipe(answer);
   } else if (path === "/never") {
     // The client's patience is what is tried.
   } else {
@@ -45,6 +47,7 @@ try {
   const { WebSocketServer } = createRequire(process.cwd() + "/")("ws");
   const sockets = new WebSocketServer({ server, perMessageDeflate: { threshold: 0 }, maxPayload: 1 << 23 });
   sockets.on("connection", (socket, request) => {
+    socket.on("error", () => {}); // Its own close frame has told the client what was wrong.
     socket.on("message", (data, binary) => {
       if (!binary && String(data) === "who") {
         socket.send(JSON.stringify({ headers: request.headers, extensions: socket.extensions }));

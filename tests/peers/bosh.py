@@ -1,5 +1,5 @@
-"""Chat in web pages through an https listener: BOSH and WebSocket to Prosody and ejabberd, by hand, with @xmpp/client
-and with strophe.js in Chromium."""
+"""Chat in web pages through an https listener: BOSH and WebSocket to Prosody and ejabberd, by hand, with @xmpp/client,
+and with strophe.js and converse.js in Chromium."""
 
 import base64
 import http.client
@@ -9,7 +9,6 @@ import random
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import servers
 from gates import HERE, NODE, Two, context, gate, nginx, packages
@@ -24,7 +23,7 @@ def each_server():
     return servers.prosody(), servers.ejabberd()
 
 
-def chat_gate(scope, app=None):
+def chat_gate(scope, app=None, flags=()):
     """Vestibule with routes to both servers; everything else goes to the port `app`."""
     more = ""
     for server in each_server():
@@ -32,7 +31,7 @@ def chat_gate(scope, app=None):
             f'[[route]]\npaths = {json.dumps(PATHS[server.name])}\nupstream = "{server.name}"\n'
             f'[[upstream]]\nname = "{server.name}"\nbackend = [{{ address = "127.0.0.1:{server.doors["http"]}" }}]\n'
         )
-    return gate(scope, app or port(), more=more)
+    return gate(scope, app or port(), more=more, flags=flags)
 
 
 class Session:
@@ -186,19 +185,47 @@ window.talk = (url, address) => new Promise((resolve) => {
 </script>"""
 
 
-@check("strophe.js in Chromium, page and chat through one listener: login, roster, message", needs=(
-    *BOTH, "node", "nginx", "chromium",
-))
-def browser(scope):
-    packages("strophe.js", "puppeteer-core")
+CONVERSE = """<!doctype html><title>chat</title><link rel="stylesheet" href="converse.min.css">
+<body class="converse-fullscreen"><script type="module">
+await import("./converse.min.js");
+window.talk = (url, address) => new Promise((resolve) => {
+  const told = [], text = `said by converse.js ${Math.random()}`;
+  const done = (...words) => resolve([...told, ...words]);
+  setTimeout(() => done("TIMEOUT"), 15000);
+  converse.plugins.add("told", { initialize() {
+    const { api } = this._converse;
+    for (const event of ["connected", "disconnected"]) api.listen.on(event, () => told.push(event));
+    api.listen.on("rosterContactsFetched", async () => {
+      told.push("roster");
+      const { Strophe, $msg, sizzle } = converse.env, own = this._converse.session.get("jid");
+      api.listen.on("message", ({ stanza }) => {
+        if (sizzle("body", stanza).some((body) => body.textContent === text)) done("heard");
+      });
+      await api.chats.open(Strophe.getBareJidFromJid(own));
+      api.send($msg({ to: own, from: own, type: "chat" }).c("body").t(text));
+    });
+  } });
+  converse.initialize({
+    [url.startsWith("wss:") ? "websocket_url" : "bosh_service_url"]: url, jid: address, password: "secret1",
+    authentication: "login", auto_login: true, view_mode: "fullscreen", discover_connection_methods: false,
+    whitelisted_plugins: ["told"], assets_path: "/", i18n: "en", clear_cache_on_logout: true,
+  });
+});
+</script>"""
+
+
+def in_browser(scope, page, files, wanted):
+    """Chromium with `page` and `files` of packages, through the listener that the chat goes through, too: each server
+    by WebSocket and BOSH. What the page tells must match `wanted`. Returns the access log."""
+    packages("puppeteer-core")
     number = port()
-    library = Path(NODE / "node_modules" / "strophe.js" / "dist" / "strophe.umd.min.js").read_bytes()
     nginx(
-        scope, f"server {{{{ listen 127.0.0.1:{number}; default_type text/html; root {{folder}}/www; }}}}",
-        [("index.html", PAGE.encode()), ("strophe.umd.min.js", library)],
+        scope, f"include /etc/nginx/mime.types; server {{{{ listen 127.0.0.1:{number}; root {{folder}}/www; }}}}",
+        [("index.html", page.encode()), *((path.name, path.read_bytes()) for path in files)],
     )
     until(lambda: listening(number), "nginx")
-    web = chat_gate(scope, number)
+    access = scope.folder() / "access.log"
+    web = chat_gate(scope, number, ("--access-log", access))
     where = f"chat.test:{web.port}"
     talks = []
     for server in each_server():
@@ -207,4 +234,26 @@ def browser(scope):
     code, text = scope.run("node", HERE / "browser.mjs", f"https://{where}/", json.dumps(talks), cwd=NODE)
     expect_equal(code, 0, f"exit code of the browser, which said {text[-3000:]}")
     for url, _ in talks:
-        expect(re.search(f"{re.escape(url)}.* CONNECTED .*roster .*heard", text), f"no chat by {url}:\n{text}")
+        expect(re.search(f"{re.escape(url)}.* {wanted}", text), f"no chat by {url}:\n{text}")
+    return access
+
+
+@check("strophe.js in Chromium, page and chat through one listener: login, roster, message", needs=(
+    *BOTH, "node", "nginx", "chromium",
+))
+def strophe(scope):
+    packages("strophe.js")
+    library = NODE / "node_modules" / "strophe.js" / "dist" / "strophe.umd.min.js"
+    access = in_browser(scope, PAGE, [library], "CONNECTED .*roster .*heard")
+    # A browser that has loaded the page by HTTP/2 opens its WebSockets on the same connection (RFC 8441).
+    for server in each_server():
+        asked = f"kind=request .* version=2 method=CONNECT .* path={PATHS[server.name][1]} status=200 "
+        until(lambda: re.search(asked, access.read_text()), f"{asked} in\n{access.read_text()}")
+
+
+@check("converse.js in Chromium: login, roster, message", needs=(*BOTH, "node", "nginx", "chromium"))
+def converse(scope):
+    packages("converse.js")
+    folder = NODE / "node_modules" / "converse.js" / "dist"
+    files = [folder / name for name in ("converse.min.js", "converse.min.css", "emoji.json")]
+    in_browser(scope, CONVERSE, files, "connected .*roster .*heard")

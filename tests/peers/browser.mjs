@@ -2,7 +2,7 @@
 //
 //   browser.mjs PAGE '[["URL", "ADDRESS"], ...]'
 //
-// Names under .test lead to loopback. Found beside the packages that tests/run puts into target/node: the caller
+// Names under .test lead to loopback. Pictures of the pages go to the folder PEERS_SHOTS, if set. Found beside the packages that tests/run puts into target/node: the caller
 // sets that as working folder.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -18,13 +18,17 @@ const browser = await puppeteer.launch({
     "--host-resolver-rules=MAP *.test 127.0.0.1",
   ],
 });
-let code = 0;
+let code = 0, shots = 0;
 try {
-  const tab = await browser.newPage();
-  const answer = await tab.goto(page);
-  console.log("page:", answer.status());
   for (const [url, address] of JSON.parse(talks)) {
+    const tab = await browser.newPage();
+    tab.on("pageerror", (error) => console.log("page error:", error.message));
+    const answer = await tab.goto(page);
+    console.log("page:", answer.status());
+    await tab.waitForFunction(() => window.talk);
     console.log(url, (await tab.evaluate((...both) => window.talk(...both), url, address)).join(" "));
+    if (process.env.PEERS_SHOTS) await tab.screenshot({ path: `${process.env.PEERS_SHOTS}/${shots++}.png` });
+    await tab.close();
   }
 } catch (error) {
   console.log("failed:", error.message);

@@ -27,7 +27,7 @@ class Gate:
         return f"https://{HOST}:{self.port}"
 
 
-def gate(scope, *backends, upstream="", listener="", more="", plain=False, **options):
+def gate(scope, *backends, upstream="", listener="", more="", plain=False, flags=(), **options):
     """Vestibule with an https listener for `backends`: ports on loopback, or whole addresses.
 
     `upstream` and `listener` are lines for those tables, `more` is the rest of the file.
@@ -42,7 +42,7 @@ def gate(scope, *backends, upstream="", listener="", more="", plain=False, **opt
         text += f'[[upstream.backend]]\naddress = "{address}"\n'
     settings = scope.folder() / "vestibule.toml"
     settings.write_text(text + more)
-    process = scope.vestibule("--config", settings, "--drain-timeout", "100ms", **options)
+    process = scope.vestibule("--config", settings, "--drain-timeout", "100ms", *flags, **options)
     return Gate(process, number, http)
 
 

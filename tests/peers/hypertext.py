@@ -1,4 +1,4 @@
-"""curl, h2load and wrk as clients, nginx and Node as servers: HTTP through an https listener."""
+"""curl, h2load, nghttp and wrk as clients, nginx and Node as servers: HTTP through an https listener."""
 
 import contextlib
 import hashlib
@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 
-from gates import HERE, HOST, Gate, code_of, connect, curl, gate, nginx, node
+from gates import HERE, HOST, Gate, Two, code_of, connect, curl, gate, nginx, node
 from harness import CERTS, check, expect, expect_equal, expect_in, listening, port, until
 
 # HTTP/1.0 without ALPN, as its clients are: curl alone names it there.
@@ -109,6 +109,48 @@ def events(scope):
         expect_equal(stream.wait(), 0, f"exit code of curl, {version}")
 
 
+@check("each part of an upload is answered before the next is sent", needs=("node",))
+def both_ways(scope):
+    # Not by curl, which may hold back what it has read from a pipe while it speaks TLS.
+    app = gate(scope, node(scope))
+    tls, came = connect(scope, app), b""
+    tls.sendall(f"POST /echo HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    two = Two(scope, app)
+    stream = two.open("/echo", end=False, method="POST")
+    for part in (b"first", b"second", b"third"):
+        tls.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        while part not in came:
+            more = tls.recv(65536)
+            expect(more, f"the end after {came!r}")
+            came += more
+        two.send(stream, part)
+        two.until(lambda: part in two.streams[stream][1], f"the echo of {part!r}")
+
+
+@check("a compressed answer arrives as its server made it", needs=("curl", "nginx"))
+def compressed(scope):
+    number = port()
+    nginx(
+        scope, f"server {{{{ listen 127.0.0.1:{number}; root {{folder}}/www; gzip on; gzip_types *; }}}}",
+        [("text", b"so many words " * 5000)],
+    )
+    until(lambda: listening(number), "nginx")
+    web, folder = gate(scope, number), scope.folder()
+
+    def fetched(name, *words):
+        code, text = scope.run(
+            "curl", "-sS", "-H", "Accept-Encoding: gzip", "-D", folder / "head", "-o", folder / name, *words
+        )
+        expect_equal(code, 0, f"exit code of curl, which said {text!r}")
+        expect_in("content-encoding: gzip", (folder / "head").read_text().lower(), f"head of the answer, {name}")
+        return (folder / name).read_bytes()
+
+    whole = fetched("direct", f"http://127.0.0.1:{number}/text")
+    for version in VERSIONS[:2]:
+        through = fetched("through", *version, "--cacert", CERTS / "ecdsa.cert.pem", f"{web.url}/text")
+        expect(through == whole, f"other bytes than the server's own, {version}")
+
+
 @check("trailers come through", needs=("curl", "node"))
 def trailers(scope):
     app = gate(scope, node(scope))
@@ -126,7 +168,7 @@ def trailers(scope):
     expect_in('"x-up":"well"', answer.decode(), "what Node got")
 
 
-@check("h2load and wrk see no error and no answer but 200", needs=("h2load", "wrk", "nginx"))
+@check("h2load, nghttp and wrk see no error and no answer but 200", needs=("h2load", "nghttp", "wrk", "nginx"))
 def load(scope):
     web = gate(scope, static(scope))
     for flags, count in ((("-m", "10"), 4000), (("--h1",), 4000)):
@@ -134,6 +176,9 @@ def load(scope):
         expect_equal(code, 0, f"exit code of h2load: {text[-500:]}")
         expect_in(f"{count} succeeded, 0 failed, 0 errored, 0 timeout", text, f"h2load {flags}")
         expect_in(f"status codes: {count} 2xx, 0 3xx, 0 4xx, 0 5xx", text, f"h2load {flags}")
+    code, text = scope.run("nghttp", "-ns", "-m", "20", f"{web.url}/hello")
+    expect_equal(code, 0, f"exit code of nghttp: {text[-500:]}")
+    expect_equal(text.count(" 200 "), 20, f"answers that nghttp saw in {text}")
     code, text = scope.run("wrk", "-t1", "-c20", "-d2s", f"{web.url}/hello")
     expect_equal(code, 0, f"exit code of wrk: {text[-500:]}")
     expect("Socket errors" not in text and "Non-2xx" not in text, f"wrk:\n{text}")
