@@ -16,7 +16,7 @@ use std::time::Duration;
 use vestibule::endpoint::secure::secure;
 use vestibule::endpoint::{Endpoint, Socket};
 use vestibule::metrics::cells::ListenerCells;
-use vestibule::pool::{BufferPool, Settings};
+use vestibule::pool::{Bounds, BufferPool, PerRecord, Pooled};
 use vestibule::relay::{Limits, Relay};
 use vestibule::tls::certs::{Certificates, Pair};
 use vestibule::tls::handshake::{Handshake, Progress, server_name};
@@ -199,11 +199,15 @@ fn allocations(pooled: bool, tls12: bool) -> usize {
         .enable_all()
         .build()
         .unwrap();
-    let pool = BufferPool::new(Settings {
-        pooled,
+    let bounds = Bounds {
         limit: 16 << 20,
         large_records: 4,
-    });
+    };
+    let pool = if pooled {
+        BufferPool::new(bounds, Pooled::default())
+    } else {
+        BufferPool::new(bounds, PerRecord)
+    };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let magazine = pool.magazine();
         let socket = |stream: TcpStream| {
@@ -229,6 +233,7 @@ fn allocations(pooled: bool, tls12: bool) -> usize {
             idle: Duration::ZERO,
             half_closed: Duration::from_secs(60),
             stall: Duration::from_secs(60),
+            write: Duration::ZERO,
             abort_on_truncation: false,
         };
         let front = Endpoint::secured(front, secured.established.records);

@@ -23,7 +23,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
 mod sync {
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
     pub(super) use loom::sync::{Mutex, MutexGuard};
 }
 
@@ -35,15 +35,17 @@ mod lease;
 mod magazine;
 #[path = "../src/pool/slot.rs"]
 mod slot;
+#[path = "../src/pool/supply.rs"]
+mod supply;
 
-use depot::Depot;
+use depot::{Depot, Level};
 use lease::Lease;
 use magazine::Magazine;
 use slot::{SMALL_LEN, Size};
+use supply::Pooled;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    pub pooled: bool,
+pub struct Bounds {
     pub limit: usize,
     pub large_records: usize,
 }
@@ -51,11 +53,11 @@ pub struct Settings {
 /// A pool that has room for so many small slots.
 fn depot(slots: usize) -> std::sync::Arc<Depot> {
     let limit = slots * SMALL_LEN;
-    std::sync::Arc::new(Depot::new(Settings {
-        pooled: true,
+    let bounds = Bounds {
         limit,
         large_records: 1,
-    }))
+    };
+    std::sync::Arc::new(Depot::new(bounds, Box::new(Pooled::default())))
 }
 
 /// Every interleaving with at most two preemptions: the full space takes hours, and faults hide in few.
@@ -80,7 +82,7 @@ fn assert_all_returned(depot: &Depot) {
     assert_eq!(stats.leased_bytes, 0);
     assert_eq!(stats.waiting, 0);
     assert!(stats.allocated_bytes <= stats.limit_bytes);
-    assert!(!depot.pressure());
+    assert!(depot.level() != Level::Waited);
     let slots = stats.limit_bytes / SMALL_LEN;
     for _ in 0..slots {
         assert!(depot.try_take(Size::Small).is_some(), "a slot was lost");

@@ -19,6 +19,7 @@ mod proxy {
     mod bytes;
     mod close;
     mod drain;
+    mod flow;
     mod guard;
     mod handshake;
     mod hellos;

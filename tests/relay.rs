@@ -17,7 +17,7 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 use vestibule::endpoint::secure::secure;
 use vestibule::endpoint::{Endpoint, Socket};
 use vestibule::metrics::cells::ListenerCells;
-use vestibule::pool::{BufferPool, Settings};
+use vestibule::pool::{Bounds, BufferPool, Pooled};
 use vestibule::relay::{Limits, Relay};
 use vestibule::tls::certs::{Certificates, Pair};
 use vestibule::tls::handshake::{Handshake, Progress, server_name};
@@ -30,6 +30,7 @@ const LIMITS: Limits = Limits {
     idle: Duration::ZERO,
     half_closed: Duration::from_secs(600),
     stall: Duration::from_secs(600),
+    write: Duration::ZERO,
     abort_on_truncation: false,
 };
 
@@ -90,11 +91,11 @@ fn a_reply_that_cannot_be_sent_does_not_make_a_relay_spin() {
         .enable_all()
         .build()
         .unwrap();
-    let pool = BufferPool::new(Settings {
-        pooled: true,
+    let bounds = Bounds {
         limit: 16 << 20,
         large_records: 4,
-    });
+    };
+    let pool = BufferPool::new(bounds, Pooled::default());
     LocalSet::new().block_on(&runtime, async {
         let magazine = pool.magazine();
         let front = nonblocking(front.accept().unwrap().0);

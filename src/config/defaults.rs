@@ -105,7 +105,7 @@ pub const REQUEST_BODY: Duration = Duration::from_secs(30);
 pub const ANSWER: Duration = Duration::from_secs(150);
 /// Upgrade: the backend has only to say yes or no.
 pub const UPGRADE: Duration = Duration::from_secs(30);
-/// Write: a client that takes nothing for this long has gone, or pretends to be slow.
+/// Write: a peer that takes nothing for this long, or leaves half a record, has gone, or pretends to be slow.
 pub const WRITE: Duration = MINUTE;
 /// Keep alive: browsers open a new connection after a minute or two.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(75);

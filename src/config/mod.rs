@@ -449,7 +449,7 @@ pub struct Timeouts {
     pub answer: Duration,
     /// From the end of a request for an upgrade to its answer. Zero: never.
     pub upgrade: Duration,
-    /// A client that takes nothing of an answer. Zero: never.
+    /// A peer that takes nothing of what is there for it, or leaves a TLS record half sent. Zero: never.
     pub write: Duration,
     /// Silence between two requests. Zero: never.
     pub keep_alive: Duration,

@@ -149,6 +149,7 @@ fn rules(
             idle: timeouts.idle,
             half_closed: timeouts.half_closed,
             stall: timeouts.stall,
+            write: timeouts.write,
             abort_on_truncation: listener.on_truncation == OnTruncation::Abort,
         }),
         http: config.http,

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use crate::config::{self, Config, ConfigError, Fault, ListenerId, MaxConnections, Scheme};
 use crate::metrics::access::AccessLog;
 use crate::metrics::cells::{AcceptCells, WorkerCells};
-use crate::pool::{BufferPool, Settings};
+use crate::pool::{Bounds, BufferPool, PerRecord, Pooled};
 use crate::sys::{files, socket};
 use crate::tls::terms::TicketKey;
 use crate::upstream::{Target, Upstream};
@@ -92,11 +92,15 @@ impl Instance {
         }
         let gate = Arc::new(Gate::new(most, config.limits.max_connections_per_ip));
         let listeners = bind(&config)?;
-        let pool = BufferPool::new(Settings {
-            pooled: config.buffers.pooled,
+        let bounds = Bounds {
             limit: config.buffers.pool_size,
             large_records: build::large_records(&config),
-        });
+        };
+        let pool = if config.buffers.pooled {
+            BufferPool::new(bounds, Pooled::default())
+        } else {
+            BufferPool::new(bounds, PerRecord)
+        };
         let mut cells = Vec::new();
         let mut workers = Vec::new();
         let mut threads = Vec::new();

@@ -306,7 +306,8 @@ impl Instance {
 
     fn pool(&self, page: &mut Exposition) {
         let stats = self.pool.stats();
-        page.family(&n::POOL_ENABLED).sample(&[], stats.pooled);
+        page.family(&n::POOL_ENABLED)
+            .sample(&[], self.config.buffers.pooled);
         page.family(&n::POOL_LIMIT_BYTES)
             .sample(&[], stats.limit_bytes);
         page.family(&n::POOL_BYTES)

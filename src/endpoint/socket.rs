@@ -81,6 +81,13 @@ impl Socket {
         }
     }
 
+    /// The same, and how many bytes the kernel then takes with one write, whatever their segments cost it: for who must not be left
+    /// with a rest.
+    pub fn poll_write_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ready!(self.poll_write_ready_anew(cx))?;
+        Poll::Ready(Ok(sys::socket::send_room(self)))
+    }
+
     #[inline]
     fn try_io(
         &self,

@@ -1,12 +1,10 @@
 //! What all connections of a worker have in common.
 
 use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use crate::metrics::access::AccessLog;
@@ -28,8 +26,9 @@ pub struct Common {
     pub leave: Leave,
     /// Silent connections to HTTP backends.
     pub(super) backs: Backs,
-    /// Whether what beginnings have left behind is being waited for.
-    tidying: Cell<bool>,
+    /// Whether memory will be left behind.
+    untidy: Cell<bool>,
+    tidying: Notify,
 }
 
 impl Common {
@@ -41,24 +40,36 @@ impl Common {
             access,
             leave: Leave::default(),
             backs: Backs::default(),
-            tidying: Cell::default(),
+            untidy: Cell::default(),
+            tidying: Notify::default(),
         }
     }
 }
 
-/// How long after something has begun memory is given back: a beginning needs ten times what it keeps.
+/// How long after something has begun or was freed memory is given back: a beginning needs ten times what it keeps, and what a burst has
+/// used may be used again at once.
 const TIDY_AFTER: Duration = Duration::from_millis(500);
 
 impl Common {
-    /// Gives memory back in a moment, once for all that begins meanwhile.
-    pub fn tidy_up(self: &Rc<Self>) {
-        if !self.tidying.replace(true) {
-            let common = Rc::clone(self);
-            spawn_local(async move {
-                sleep(TIDY_AFTER).await;
-                common.tidying.set(false);
-                sys::memory::give_back();
-            });
+    /// Memory will be left behind in a moment.
+    pub fn untidy(&self) {
+        if !self.untidy.replace(true) {
+            self.tidying.notify_one();
+        }
+    }
+
+    /// Never ends: gives memory back a moment after it was left behind, once for all that comes meanwhile. A worker runs this
+    /// beside its connections.
+    pub async fn tidy_up(&self) {
+        loop {
+            tokio::select! {
+                () = self.tidying.notified() => {}
+                () = self.pool.surplus() => {}
+            }
+            sleep(TIDY_AFTER).await;
+            self.untidy.set(false);
+            self.pool.trim();
+            sys::memory::give_back();
         }
     }
 }

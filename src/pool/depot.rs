@@ -1,4 +1,4 @@
-//! The shared part of the pool: the bound, the spare slots, and the queue of those who wait.
+//! The shared part of the pool: the bound, the supply of free slots, and the queue of those who wait.
 //!
 //! One short lock. The usual lease never comes here (see `magazine`); it is taken when a
 //! magazine runs empty or over, at the bound, and with pooling off.
@@ -12,21 +12,31 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::Settings;
+use super::Bounds;
 use super::slot::{SMALL_LEN, Size, Slot, large_len};
-use super::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering};
+use super::supply::Supply;
+use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 
-/// Free slots that the depot keeps; more go back to the allocator.
-const SPARE_BYTES_MAX: usize = 2 << 20;
+/// The share of the bound beyond which the pool is tight.
+const TIGHT_SHARE: usize = 2;
+
+/// How much of the pool is in use; in the order of need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub(super) enum Level {
+    Calm,
+    /// Half of the bound is in use, or more.
+    Tight,
+    /// Somebody waits.
+    Waited,
+}
 
 /// Figures of the pool at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Whether slots are kept between leases.
-    pub pooled: bool,
     /// The bound, in bytes.
     pub limit_bytes: usize,
-    /// Bytes allocated: leased, hoarded by magazines, and spare.
+    /// Bytes allocated: leased, hoarded by magazines, and resting.
     pub allocated_bytes: usize,
     /// Bytes held through leases.
     pub leased_bytes: usize,
@@ -40,21 +50,14 @@ pub struct PoolStats {
 
 /// See the module.
 pub(super) struct Depot {
-    settings: Settings,
+    bounds: Bounds,
     state: Mutex<State>,
-    /// Somebody waits. Written under the lock; read without it by magazines.
-    pressure: AtomicBool,
+    /// A [`Level`]. Written under the lock; read without it by magazines.
+    level: AtomicUsize,
 }
 
-#[derive(Default)]
-#[allow(
-    clippy::vec_box,
-    reason = "slots move between owners by pointer, not by their 200 bytes of cursors"
-)]
 struct State {
-    small: Vec<Box<Slot>>,
-    large: Vec<Box<Slot>>,
-    spare_bytes: usize,
+    supply: Box<dyn Supply>,
     allocated: usize,
     waiting: VecDeque<Waiter>,
     granted: HashMap<u64, Box<Slot>>,
@@ -80,14 +83,14 @@ struct Known {
 
 /// A slot, or the right to make one; made outside the lock.
 enum Taken {
-    Spare(Box<Slot>),
+    Rested(Box<Slot>),
     New(Size, usize),
 }
 
 impl Taken {
     fn slot(self) -> Box<Slot> {
         match self {
-            Self::Spare(slot) => slot,
+            Self::Rested(slot) => slot,
             Self::New(size, len) => Slot::new(size, len),
         }
     }
@@ -96,38 +99,51 @@ impl Taken {
 impl std::fmt::Debug for Depot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Depot")
-            .field("settings", &self.settings)
+            .field("bounds", &self.bounds)
             .finish_non_exhaustive()
     }
 }
 
 impl Depot {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(bounds: Bounds, supply: Box<dyn Supply>) -> Self {
+        let state = State {
+            supply,
+            allocated: 0,
+            waiting: VecDeque::new(),
+            granted: HashMap::new(),
+            next_ticket: 0,
+            magazines: Vec::new(),
+            next_magazine: 0,
+            allocations: 0,
+            waits: 0,
+        };
         Self {
-            settings,
-            state: Mutex::new(State::default()),
-            pressure: AtomicBool::new(false),
+            bounds,
+            state: Mutex::new(state),
+            level: AtomicUsize::new(Level::Calm as usize),
         }
     }
 
-    pub(super) fn pooled(&self) -> bool {
-        self.settings.pooled
-    }
-
-    pub(super) fn has_large(&self) -> bool {
-        self.settings.large_records > 1
+    /// Most free slots of this size that a magazine may hoard.
+    pub(super) fn at_hand(&self, size: Size) -> usize {
+        self.lock().supply.at_hand(size)
     }
 
     fn len_of(&self, size: Size) -> usize {
         match size {
             Size::Small => SMALL_LEN,
-            Size::Large => large_len(self.settings.large_records),
+            Size::Large => large_len(self.bounds.large_records),
         }
     }
 
-    /// Whether anybody waits for a slot.
-    pub(super) fn pressure(&self) -> bool {
-        self.pressure.load(Ordering::Relaxed)
+    /// How much is in use.
+    #[inline]
+    pub(super) fn level(&self) -> Level {
+        match self.level.load(Ordering::Relaxed) {
+            0 => Level::Calm,
+            1 => Level::Tight,
+            _ => Level::Waited,
+        }
     }
 
     /// A slot at once, or none: the bound is reached, or others were here before.
@@ -137,6 +153,7 @@ impl Depot {
             return None;
         }
         let taken = self.take(&mut state, size)?;
+        self.note_level(&state);
         drop(state);
         Some(taken.slot())
     }
@@ -147,6 +164,7 @@ impl Depot {
         if state.waiting.is_empty()
             && let Some(taken) = self.take(&mut state, Size::Small)
         {
+            self.note_level(&state);
             drop(state);
             return Ok(taken.slot());
         }
@@ -157,7 +175,7 @@ impl Depot {
             ticket,
             waker: waker.clone(),
         });
-        self.pressure.store(true, Ordering::Relaxed);
+        self.note_level(&state);
         // Outside the lock: a waker may run code of another runtime.
         let recalls: Vec<Waker> = state
             .magazines
@@ -192,11 +210,11 @@ impl Depot {
             self.give_locked(state, slot);
         } else if let Ok(at) = state.waiting.binary_search_by_key(&ticket, |w| w.ticket) {
             state.waiting.remove(at);
-            self.note_pressure(&state);
+            self.note_level(&state);
         }
     }
 
-    /// Takes a slot back: to the first who waits, else to the spare ones, else to the allocator.
+    /// Takes a slot back: to the first who waits, else to the supply.
     pub(super) fn give(&self, slot: Box<Slot>) {
         let state = self.lock();
         self.give_locked(state, slot);
@@ -205,27 +223,28 @@ impl Depot {
     fn give_locked(&self, mut state: MutexGuard<'_, State>, slot: Box<Slot>) {
         let len = slot.len();
         if state.waiting.is_empty() {
-            if self.settings.pooled && state.spare_bytes + len <= SPARE_BYTES_MAX {
-                state.spare_bytes += len;
-                match slot.size {
-                    Size::Small => state.small.push(slot),
-                    Size::Large => state.large.push(slot),
-                }
-            } else {
+            let freed = state.supply.put(slot);
+            if freed.is_some() {
                 state.allocated -= len;
-                drop(state);
-                drop(slot);
             }
+            self.note_level(&state);
+            drop(state);
+            drop(freed);
             return;
         }
         // Those who wait want small slots; a large one makes room for several.
-        let mut first = match slot.size {
+        let first = match slot.size {
             Size::Small => Some(slot),
             Size::Large => {
                 state.allocated -= len;
                 None
             }
         };
+        self.serve(state, first);
+    }
+
+    /// Serves who waits, in turn, as far as there are slots: `first` and then others.
+    fn serve(&self, mut state: MutexGuard<'_, State>, mut first: Option<Box<Slot>>) {
         let mut wake = Vec::new();
         while !state.waiting.is_empty() {
             let Some(slot) = first
@@ -240,31 +259,40 @@ impl Depot {
             state.granted.insert(waiter.ticket, slot);
             wake.push(waiter.waker);
         }
-        self.note_pressure(&state);
+        self.note_level(&state);
         drop(state);
         for waker in wake {
             waker.wake();
         }
     }
 
-    /// Spare, else new within the bound, else none.
+    /// Serves who waits, where the supply may have changed its mind.
+    pub(super) fn retry(&self) {
+        self.serve(self.lock(), None);
+    }
+
+    /// One that rests, else new within the bound, else none.
     fn take(&self, state: &mut State, size: Size) -> Option<Taken> {
-        let spare = match size {
-            Size::Small => state.small.pop(),
-            Size::Large => state.large.pop(),
-        };
-        if let Some(slot) = spare {
-            state.spare_bytes -= slot.len();
-            return Some(Taken::Spare(slot));
-        }
         let len = self.len_of(size);
-        while state.allocated + len > self.settings.limit {
-            // Spare slots of the other size are in the way.
+        if size == Size::Large {
+            // Small ones must be left for others.
+            let in_use = state.allocated - state.supply.resting();
+            if self.bounds.large_records <= 1 || in_use + len > self.bounds.limit / TIGHT_SHARE {
+                return None;
+            }
+        }
+        if let Some(slot) = state.supply.take(size) {
+            return Some(Taken::Rested(slot));
+        }
+        if !state.supply.may_make(size) {
+            return None;
+        }
+        while state.allocated + len > self.bounds.limit {
+            // What rests and is of the other size is in the way.
             let other = match size {
-                Size::Small => state.large.pop(),
+                Size::Small => state.supply.take(Size::Large),
                 Size::Large => None,
             }?;
-            state.spare_bytes -= other.len();
             state.allocated -= other.len();
         }
         state.allocated += len;
@@ -272,9 +300,29 @@ impl Depot {
         Some(Taken::New(size, len))
     }
 
-    fn note_pressure(&self, state: &State) {
-        self.pressure
-            .store(!state.waiting.is_empty(), Ordering::Relaxed);
+    fn note_level(&self, state: &State) {
+        let in_use = state.allocated - state.supply.resting();
+        let level = if !state.waiting.is_empty() {
+            Level::Waited
+        } else if in_use > self.bounds.limit / TIGHT_SHARE {
+            Level::Tight
+        } else {
+            Level::Calm
+        };
+        self.level.store(level as usize, Ordering::Relaxed);
+    }
+
+    /// Frees what rests. What was freed is told in bytes.
+    pub(super) fn trim(&self) -> usize {
+        let mut state = self.lock();
+        let mut freed = Vec::new();
+        for size in [Size::Small, Size::Large] {
+            freed.extend(std::iter::from_fn(|| state.supply.take(size)));
+        }
+        let bytes = freed.iter().map(|slot| slot.len()).sum();
+        state.allocated -= bytes;
+        drop(state);
+        bytes
     }
 
     /// Makes a magazine known. `leased` is its own count of bytes held through leases.
@@ -310,8 +358,7 @@ impl Depot {
     pub(super) fn stats(&self) -> PoolStats {
         let state = self.lock();
         PoolStats {
-            pooled: self.settings.pooled,
-            limit_bytes: self.settings.limit,
+            limit_bytes: self.bounds.limit,
             allocated_bytes: state.allocated,
             leased_bytes: state
                 .magazines

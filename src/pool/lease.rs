@@ -121,6 +121,33 @@ impl Lease {
         self.take(n);
     }
 
+    /// How many bytes are held: ready to be written, and unread.
+    pub fn held(&self) -> usize {
+        let slot = self.slot();
+        let ready = &slot.ready[slot.first as usize..slot.last as usize];
+        let ready: u32 = ready.iter().map(|(start, end)| end - start).sum();
+        ready as usize + self.unread().len()
+    }
+
+    /// Copies what is held into a fresh lease that has room for it.
+    pub fn move_to(&mut self, other: &mut Self) {
+        let mut slices = [IoSlice::new(&[]); READY_MAX];
+        let count = self.ready(&mut slices);
+        let mut ready = 0;
+        for slice in &slices[..count] {
+            other.spare_mut()[..slice.len()].copy_from_slice(slice);
+            other.filled_by(slice.len());
+            ready += slice.len();
+        }
+        if ready > 0 {
+            let start = other.unread().start;
+            other.take(ready);
+            other.push_ready(start..start + ready);
+        }
+        self.sent_by(ready);
+        self.move_unread_to(other);
+    }
+
     /// Adds a range to what shall be written. At most [`Lease::ready_room`] times.
     #[inline]
     pub fn push_ready(&mut self, range: Range<usize>) {

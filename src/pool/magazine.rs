@@ -1,19 +1,18 @@
 //! A worker's private stack of slots.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::Lease;
-use super::depot::Depot;
+use super::depot::{Depot, Level};
 use super::slot::{Size, Slot};
 use super::sync::{AtomicUsize, Ordering};
 
-/// Most free slots of a size that a worker hoards: enough for the leases of one turn of its event loop.
-const HOARD_SMALL: usize = 16;
-const HOARD_LARGE: usize = 4;
+/// Free slots of a size that are no surplus: a worker that passes one message after the other needs one or two.
+const KEEP: usize = 2;
 
 /// One worker's access to the pool. `!Send`; clones are the same magazine. When the last clone and the last
 /// lease are gone, what it hoards goes back to the shared pool.
@@ -30,10 +29,32 @@ pub struct Magazine {
 pub(super) struct Inner {
     depot: Arc<Depot>,
     id: u64,
-    small: RefCell<Vec<Box<Slot>>>,
-    large: RefCell<Vec<Box<Slot>>>,
+    small: Hoard,
+    large: Hoard,
+    /// More is free than calm work needs, and nobody has been told.
+    surplus: Cell<bool>,
+    /// Who wants to know.
+    untidy: RefCell<Option<Waker>>,
     /// Bytes held through leases; this thread alone writes.
     leased: Arc<AtomicUsize>,
+}
+
+/// Free slots of one size.
+#[derive(Debug)]
+#[allow(clippy::vec_box, reason = "as above")]
+struct Hoard {
+    slots: RefCell<Vec<Box<Slot>>>,
+    /// Most of them.
+    most: usize,
+}
+
+impl Hoard {
+    fn new(most: usize) -> Self {
+        Self {
+            slots: RefCell::default(),
+            most,
+        }
+    }
 }
 
 /// A place in the queue for a slot. Dropping it gives the place up.
@@ -53,22 +74,22 @@ impl Magazine {
     pub(super) fn new(depot: Arc<Depot>) -> Self {
         let leased = Arc::new(AtomicUsize::new(0));
         let id = depot.register(Arc::clone(&leased));
+        let hoard = |size| Hoard::new(depot.at_hand(size));
         Self {
             inner: Rc::new(Inner {
+                small: hoard(Size::Small),
+                large: hoard(Size::Large),
                 depot,
                 id,
-                small: RefCell::default(),
-                large: RefCell::default(),
+                surplus: Cell::new(false),
+                untidy: RefCell::default(),
                 leased,
             }),
         }
     }
 
-    /// A lease at once, or none where one would have to wait.
+    /// A lease at once, or none where one would have to wait. None that is large where the pool is tight.
     pub fn try_lease(&self, size: Size) -> Option<Lease> {
-        if size == Size::Large && !self.inner.depot.has_large() {
-            return None;
-        }
         let slot = self
             .inner
             .hoarded(size)
@@ -113,7 +134,40 @@ impl Magazine {
 
     /// Whether anybody waits for a slot, on any worker.
     pub fn pressure(&self) -> bool {
-        self.inner.depot.pressure()
+        self.inner.depot.level() == Level::Waited
+    }
+
+    /// Whether half of the pool's bound is in use, or more: hold nothing that need not be held.
+    #[inline]
+    pub fn tight(&self) -> bool {
+        self.inner.depot.level() >= Level::Tight
+    }
+
+    /// Ready when more is free than calm work needs. Then wait for the burst to be over, and [`Self::trim`].
+    pub async fn surplus(&self) {
+        poll_fn(|cx| {
+            if self.inner.surplus.get() {
+                return Poll::Ready(());
+            }
+            *self.inner.untidy.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Frees what this magazine and the depot do not need in calm times.
+    pub fn trim(&self) {
+        self.inner.surplus.set(false);
+        // What is hoarded counts as in use: it must not keep a small pool tight.
+        let large = if self.tight() { 0 } else { KEEP };
+        for (hoard, most) in [(&self.inner.small, KEEP), (&self.inner.large, large)] {
+            let most = hoard.slots.borrow().len().min(most);
+            let spare = hoard.slots.borrow_mut().split_off(most);
+            for slot in spare {
+                self.inner.depot.give(slot);
+            }
+        }
+        self.inner.depot.trim();
     }
 
     /// Never ends: hands the hoard back whenever somebody, on any worker, has to wait. A worker runs
@@ -131,7 +185,7 @@ impl Magazine {
 
 #[allow(clippy::vec_box, reason = "as above")]
 impl Inner {
-    fn stack(&self, size: Size) -> &RefCell<Vec<Box<Slot>>> {
+    fn hoard(&self, size: Size) -> &Hoard {
         match size {
             Size::Small => &self.small,
             Size::Large => &self.large,
@@ -140,10 +194,12 @@ impl Inner {
 
     #[inline]
     fn hoarded(&self, size: Size) -> Option<Box<Slot>> {
-        if self.depot.pressure() {
-            return None; // others were here before
+        match (self.depot.level(), size) {
+            // Others were here before; large ones are not for tight times.
+            (Level::Waited, _) | (Level::Tight, Size::Large) => return None,
+            _ => {}
         }
-        self.stack(size).borrow_mut().pop()
+        self.hoard(size).slots.borrow_mut().pop()
     }
 
     #[inline]
@@ -158,24 +214,35 @@ impl Inner {
     pub(super) fn take_back(&self, slot: Box<Slot>) {
         let leased = self.leased.load(Ordering::Relaxed);
         self.leased.store(leased - slot.len(), Ordering::Relaxed);
-        if self.depot.pooled() && !self.depot.pressure() {
-            let mut stack = self.stack(slot.size).borrow_mut();
-            let most = match slot.size {
-                Size::Small => HOARD_SMALL,
-                Size::Large => HOARD_LARGE,
-            };
-            if stack.len() < most {
-                stack.push(slot);
+        let hoard = self.hoard(slot.size);
+        let most = match (self.depot.level(), slot.size) {
+            (Level::Calm, _) => hoard.most,
+            (Level::Tight, Size::Small) => hoard.most.min(KEEP),
+            (Level::Tight, Size::Large) | (Level::Waited, _) => 0,
+        };
+        let mut slots = hoard.slots.borrow_mut();
+        let hoarding = slots.len() < most;
+        if hoarding {
+            slots.push(slot);
+            if slots.len() <= KEEP {
                 return;
             }
+            drop(slots);
+        } else {
+            drop(slots);
+            self.depot.give(slot);
         }
-        self.depot.give(slot);
+        if !self.surplus.replace(true)
+            && let Some(waker) = self.untidy.borrow_mut().take()
+        {
+            waker.wake();
+        }
     }
 
     fn flush(&self) {
         for size in [Size::Small, Size::Large] {
             // Taken out first: giving may wake, and a waker may lease.
-            let hoard = std::mem::take(&mut *self.stack(size).borrow_mut());
+            let hoard = std::mem::take(&mut *self.hoard(size).slots.borrow_mut());
             for slot in hoard {
                 self.depot.give(slot);
             }

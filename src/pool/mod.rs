@@ -15,8 +15,14 @@
 //!   connection. Once anybody waits, magazines hand back what they hoard and keep nothing.
 //! * A worker's [`Magazine`] makes the usual lease free of atomics and locks. When the magazine's last owner
 //!   goes (the worker has ended and so have its connections), its slots go back to the depot.
-//! * With [`Settings::pooled`] off nothing is kept: each lease is a fresh allocation, freed at its end. The
-//!   bound, the waiting and the code path are the same.
+//! * What becomes of a slot between two leases is a [`Supply`]'s affair, and can be replaced: [`Pooled`] keeps it,
+//!   [`PerRecord`] (`--no-buffer-pool`) frees it, and tests have one that refuses on demand. The bound, the waiting
+//!   and the code path are the same.
+//! * Beyond half of the bound the pool is *tight* ([`Magazine::tight`]): there are no large slots then, workers hoard
+//!   little, and who reads takes only what can be passed on at once. So the second half serves who makes progress,
+//!   however many have stalled before.
+//! * What a burst has left behind goes back to the allocator when it is over ([`Magazine::surplus`],
+//!   [`Magazine::trim`]).
 //!
 //! Who holds a lease and makes no progress while others wait is the relay's business
 //! (`relay::watch`): that is the rule that keeps a stalled client from starving the rest.
@@ -28,6 +34,7 @@ mod depot;
 mod lease;
 mod magazine;
 mod slot;
+mod supply;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -43,12 +50,11 @@ pub use slot::{
     HEADROOM, PLAIN_MAX, READY_MAX, RECORD_WIRE_MAX, SMALL_LEN, STRIDE, Size, Slot, TAILROOM,
     large_len,
 };
+pub use supply::{PerRecord, Pooled, Supply};
 
-/// How the pool is made.
+/// What holds whatever the supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Keep returned slots for the next lease.
-    pub pooled: bool,
+pub struct Bounds {
     /// Most bytes that all slots together may take.
     pub limit: usize,
     /// TLS records that a large slot holds; at most 1 means that there are no large slots.
@@ -62,16 +68,21 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool that allocates nothing yet.
-    pub fn new(settings: Settings) -> Self {
+    /// A pool over `supply`, with nothing allocated yet.
+    pub fn new(bounds: Bounds, supply: impl Supply + 'static) -> Self {
         Self {
-            depot: Arc::new(Depot::new(settings)),
+            depot: Arc::new(Depot::new(bounds, Box::new(supply))),
         }
     }
 
     /// A new magazine; one for each worker thread.
     pub fn magazine(&self) -> Magazine {
         Magazine::new(Arc::clone(&self.depot))
+    }
+
+    /// Serves who waits, where the supply has refused and would not now.
+    pub fn retry(&self) {
+        self.depot.retry();
     }
 
     /// Present figures. Takes the depot's lock for a moment; for scrapes and tests, not for the data path.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
@@ -11,11 +11,15 @@ use super::*;
 const LARGE: usize = large_len(4);
 
 fn pool(limit: usize, pooled: bool) -> BufferPool {
-    BufferPool::new(Settings {
-        pooled,
+    let bounds = Bounds {
         limit,
         large_records: 4,
-    })
+    };
+    if pooled {
+        BufferPool::new(bounds, Pooled::default())
+    } else {
+        BufferPool::new(bounds, PerRecord)
+    }
 }
 
 #[derive(Default)]
@@ -197,10 +201,11 @@ fn a_waiter_calls_in_what_another_magazine_hoards() {
 
 #[test]
 fn spare_large_slots_make_room_for_small_ones() {
-    let pool = pool(LARGE + SMALL_LEN - 1, true);
+    let pool = pool(2 * LARGE, true);
     let magazine = pool.magazine();
     let large = magazine.try_lease(Size::Large).unwrap();
-    assert!(magazine.try_lease(Size::Small).is_none(), "the bound holds");
+    let small: Vec<_> = std::iter::from_fn(|| magazine.try_lease(Size::Small)).collect();
+    assert_eq!(small.len(), LARGE / SMALL_LEN, "the bound holds");
     let (woken, waiter) = waker();
     let mut wait = None;
     assert!(
@@ -240,4 +245,109 @@ fn a_worker_that_ends_returns_everything() {
         "threads that come and go use the same slots"
     );
     assert!(stats.allocated_bytes <= 30 * SMALL_LEN);
+}
+
+#[test]
+fn beyond_half_of_the_bound_there_are_small_slots_alone() {
+    let pool = pool(4 * LARGE, true);
+    let magazine = pool.magazine();
+    let mut large: Vec<_> = std::iter::from_fn(|| magazine.try_lease(Size::Large)).collect();
+    assert_eq!(large.len(), 2);
+    assert!(!magazine.tight(), "just at the half");
+    let small = magazine.try_lease(Size::Small).unwrap();
+    assert!(magazine.tight());
+    large.pop();
+    assert!(
+        magazine.try_lease(Size::Large).is_none() || !magazine.tight(),
+        "what a worker hoards is no way around it"
+    );
+    drop((small, large));
+    magazine.trim();
+    assert!(!magazine.tight());
+    assert!(magazine.try_lease(Size::Large).is_some());
+}
+
+#[test]
+fn a_burst_leaves_nothing_behind_but_what_calm_work_needs() {
+    let pool = pool(16 << 20, true);
+    let magazine = pool.magazine();
+    let (woken, waker) = waker();
+    let mut surplus = Box::pin(magazine.surplus());
+    let mut look = || surplus.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(look().is_pending());
+    for _ in 0..10 {
+        drop(magazine.try_lease(Size::Small));
+    }
+    assert!(look().is_pending(), "calm work leaves no surplus");
+    let burst: Vec<_> = std::iter::from_fn(|| magazine.try_lease(Size::Large)).collect();
+    let many: Vec<_> = std::iter::from_fn(|| magazine.try_lease(Size::Small)).collect();
+    assert!(burst.len() > 100 && many.len() > 300);
+    drop((burst, many));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "told once");
+    assert!(look().is_ready());
+    magazine.trim();
+    let kept = pool.stats().allocated_bytes;
+    assert!(kept <= 2 * (SMALL_LEN + LARGE), "{kept} bytes");
+    assert_eq!(pool.stats().leased_bytes, 0);
+}
+
+/// A supply that makes nothing new while it is shut.
+#[derive(Debug)]
+struct Shut(Arc<AtomicBool>);
+
+impl Supply for Shut {
+    fn take(&mut self, _size: Size) -> Option<Box<Slot>> {
+        None
+    }
+
+    fn put(&mut self, slot: Box<Slot>) -> Option<Box<Slot>> {
+        Some(slot)
+    }
+
+    fn may_make(&mut self, _size: Size) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_supply_that_refuses_makes_wait_until_it_is_asked_again() {
+    let shut = Arc::new(AtomicBool::new(true));
+    let bounds = Bounds {
+        limit: 1 << 20,
+        large_records: 4,
+    };
+    let pool = BufferPool::new(bounds, Shut(Arc::clone(&shut)));
+    let magazine = pool.magazine();
+    assert!(magazine.try_lease(Size::Small).is_none());
+    let (woken, waiter) = waker();
+    let mut wait = None;
+    let mut ask = || magazine.poll_lease(&mut Context::from_waker(&waiter), &mut wait);
+    assert!(ask().is_pending());
+    pool.retry();
+    assert!(ask().is_pending(), "it still refuses");
+    shut.store(false, Ordering::Relaxed);
+    pool.retry();
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(ask().is_ready());
+    assert_eq!(pool.stats().waiting, 0);
+}
+
+#[test]
+fn what_is_held_moves_to_a_smaller_slot_in_its_order() {
+    let pool = pool(1 << 20, true);
+    let magazine = pool.magazine();
+    let mut large = magazine.try_lease(Size::Large).unwrap();
+    large.spare_mut()[..9].copy_from_slice(b"012345678");
+    large.filled_by(9);
+    let at = large.unread().start;
+    large.push_ready(at..at + 3);
+    large.push_ready(at + 4..at + 6);
+    large.take(7);
+    large.sent_by(1);
+    assert_eq!(large.held(), 6);
+    let mut small = magazine.try_lease(Size::Small).unwrap();
+    large.move_to(&mut small);
+    assert_eq!(small.only_ready(), Some(&b"1245"[..]));
+    assert_eq!(small.unread_mut(), b"78");
+    assert_eq!((small.held(), large.held()), (6, 0));
 }

@@ -17,7 +17,9 @@ use std::task::{Context, Poll, ready};
 use crate::endpoint::secure::Rest;
 use crate::endpoint::{Inbound, Outbound};
 use crate::metrics::Counter;
-use crate::pool::{HEADROOM, Lease, Magazine, PLAIN_MAX, READY_MAX, STRIDE, Size, Wait};
+use crate::pool::{
+    HEADROOM, Lease, Magazine, PLAIN_MAX, READY_MAX, SMALL_LEN, STRIDE, Size, TAILROOM, Wait,
+};
 use crate::tls::TlsError;
 use crate::tls::alert::{Alert, Level};
 use crate::tls::keys::Cipher;
@@ -27,8 +29,18 @@ use crate::wire::xmpp::Condition;
 use super::Limits;
 use super::stream::Stream;
 
-/// Most bytes of a record's first part that are kept outside the pool while others wait for its buffers.
+/// Most bytes of a record's first part that are kept outside the pool while that is tight.
 const ASIDE_MAX: usize = 1024;
+
+/// Most plaintext that a calm flow puts into one record. A client can use a record when its last byte is there: with the
+/// usual initial window of ten segments (RFC 6928) a full record, which needs twelve, takes a round trip more.
+const CALM_RECORD: usize = 4 * 1024;
+/// What is more than that begins with a record that fits one segment.
+const FIRST_RECORD: usize = 1369;
+const _: () = assert!(
+    PLAIN_MAX + (PLAIN_MAX / CALM_RECORD + 1) * (HEADROOM + TAILROOM) <= SMALL_LEN,
+    "a full read fits a small buffer as calm records, too"
+);
 
 /// What one endpoint's receiving side has for its sending side to do.
 #[derive(Debug, Default)]
@@ -200,7 +212,24 @@ impl Half {
         self.lease.is_some()
     }
 
-    /// Puts the first part of a record aside, if it is small, and gives the buffer back: for when others wait.
+    /// Whether bytes are held: the sink takes nothing, or the source has sent a part of a record.
+    pub(super) fn burdened(&self) -> bool {
+        self.lease.is_some() || self.aside.is_some()
+    }
+
+    /// Makes do with a small buffer where a large one is held for what fits it: the rest of a burst.
+    pub(super) fn shrink(&mut self, pool: &Magazine) {
+        if let Some(lease) = &mut self.lease
+            && lease.size() == Size::Large
+            && lease.held() <= SMALL_LEN - HEADROOM
+            && let Some(mut small) = pool.try_lease(Size::Small)
+        {
+            lease.move_to(&mut small);
+            self.lease = Some(small);
+        }
+    }
+
+    /// Puts the first part of a record aside, if it is small, and gives the buffer back: for when the pool is tight.
     pub(super) fn put_aside(&mut self) {
         // While a note waits for the sink, whole records may lie unopened behind it.
         if let Some(lease) = &mut self.lease
@@ -426,15 +455,17 @@ impl Half {
             {
                 self.lease = None;
             }
-            if pool.pressure() && self.lease.is_none() {
-                ready!(sink.socket.poll_write_ready_anew(cx))?;
+            let room = if pool.tight() && self.lease.is_none() {
+                ready!(sink.socket.poll_write_room(cx))?
             } else {
                 ready!(sink.socket.poll_write_ready(cx))?;
-            }
+                usize::MAX
+            };
             match source.socket.poll_read_ready(cx) {
                 Poll::Pending => {
-                    if pool.pressure() {
+                    if pool.tight() {
                         self.put_aside();
+                        self.shrink(pool);
                     }
                     return Poll::Pending;
                 }
@@ -445,7 +476,8 @@ impl Half {
                 }
             }
             ready!(self.poll_room(cx, pool));
-            match self.read(&source, sink.sealer.as_deref_mut(), &mut watcher, limits) {
+            let most = limits.read_max.min(room);
+            match self.read(&source, sink.sealer.as_deref_mut(), &mut watcher, most) {
                 Ok(true) => {}
                 Ok(false) => {
                     // Not ready after all; the loop waits for it, with nothing held for nothing.
@@ -566,14 +598,15 @@ impl Half {
         Poll::Ready(())
     }
 
-    /// One read; what came is ready to be written, or lies unread to be opened. False: nothing was there.
+    /// One read of at most so many bytes (a record is read as a whole); what came is ready to be written, or lies unread to be
+    /// opened. False: nothing was there.
     #[inline]
     fn read(
         &mut self,
         source: &Inbound<'_>,
         sealer: Option<&mut Sealer>,
         watcher: &mut Watcher<'_>,
-        limits: &Limits,
+        most: usize,
     ) -> Result<bool, Ended> {
         let Some(lease) = &mut self.lease else {
             return Ok(false);
@@ -581,10 +614,10 @@ impl Half {
         let secure = source.opener.is_some();
         let (asked, n) = if secure || sealer.is_none() {
             let spare = lease.spare_mut();
-            let most = spare.len().min(limits.read_max);
+            let most = spare.len().min(most);
             (most, source.socket.try_read(&mut spare[..most]))
         } else {
-            read_cells(source, lease, limits)
+            read_cells(source, lease, most)
         };
         let Some(n) = n.map_err(Ended::SourceGone)? else {
             if lease.unread().is_empty() {
@@ -601,12 +634,14 @@ impl Half {
             });
         }
         self.received += n as u64;
+        let calm = !self.busy;
         self.busy = n == asked || (self.busy && n > PLAIN_MAX);
         if !secure {
             self.payload += n as u64;
         }
         match sealer {
             _ if secure => lease.filled_by(n),
+            Some(sealer) if calm => seal_calm(lease, sealer, watcher, n)?,
             Some(sealer) => seal_cells(lease, sealer, watcher, n)?,
             None => {
                 lease.filled_by(n);
@@ -705,29 +740,68 @@ impl Half {
 fn read_cells(
     source: &Inbound<'_>,
     lease: &mut Lease,
-    limits: &Limits,
+    most: usize,
 ) -> (usize, io::Result<Option<usize>>) {
     if lease.size() == Size::Small {
-        let most = PLAIN_MAX.min(limits.read_max);
+        let most = PLAIN_MAX.min(most);
         let cell = &mut lease.bytes_mut()[HEADROOM..HEADROOM + most];
         return (most, source.socket.try_read(cell));
     }
     let mut slices: [IoSliceMut<'_>; READY_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-    let mut most = 0;
+    let mut asked = 0;
     let mut cells = 0;
-    let count = limits.large_records.min(READY_MAX);
-    for (slice, cell) in slices
-        .iter_mut()
-        .zip(lease.bytes_mut().chunks_exact_mut(STRIDE).take(count))
-    {
-        *slice = IoSliceMut::new(&mut cell[HEADROOM..HEADROOM + PLAIN_MAX]);
-        most += PLAIN_MAX;
+    let chunks = lease.bytes_mut().chunks_exact_mut(STRIDE);
+    for (slice, cell) in slices.iter_mut().zip(chunks) {
+        let len = PLAIN_MAX.min(most - asked);
+        if len == 0 {
+            break;
+        }
+        *slice = IoSliceMut::new(&mut cell[HEADROOM..HEADROOM + len]);
+        asked += len;
         cells += 1;
     }
     (
-        most,
-        source.socket.try_read_vectored(&mut slices[..cells], most),
+        asked,
+        source.socket.try_read_vectored(&mut slices[..cells], asked),
     )
+}
+
+/// Seals what a calm flow's read has put into the first cell, in small records if it is much.
+#[inline]
+fn seal_calm(
+    lease: &mut Lease,
+    sealer: &mut Sealer,
+    watcher: &mut Watcher<'_>,
+    n: usize,
+) -> Result<(), Ended> {
+    let mut key = None;
+    let bytes = lease.bytes_mut();
+    watcher
+        .look(&bytes[HEADROOM..HEADROOM + n])
+        .map_err(Ended::Refused)?;
+    if n <= CALM_RECORD {
+        let record = sealer.seal(&mut key, bytes, HEADROOM..HEADROOM + n);
+        lease.push_ready(record.map_err(Ended::SinkTls)?);
+        return Ok(());
+    }
+    // Moved apart from the last to the first, so that each has room around it.
+    let records = 1 + (n - FIRST_RECORD).div_ceil(CALM_RECORD);
+    let from = |at: usize| match at {
+        0 => 0,
+        at => (FIRST_RECORD + (at - 1) * CALM_RECORD).min(n),
+    };
+    let place = |at: usize| HEADROOM + from(at) + at * (HEADROOM + TAILROOM);
+    for at in (1..records).rev() {
+        let plain = HEADROOM + from(at)..HEADROOM + from(at + 1);
+        bytes.copy_within(plain, place(at));
+    }
+    for at in 0..records {
+        let start = place(at);
+        let plain = start..start + from(at + 1) - from(at);
+        let record = sealer.seal(&mut key, lease.bytes_mut(), plain);
+        lease.push_ready(record.map_err(Ended::SinkTls)?);
+    }
+    Ok(())
 }
 
 /// Seals what a read has put into the cells.

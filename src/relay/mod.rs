@@ -42,6 +42,8 @@ pub struct Limits {
     pub half_closed: Duration,
     /// How long a buffer may be kept without progress while others wait for one.
     pub stall: Duration,
+    /// How long bytes may be held without any movement: taken by nobody, or the first part of a record. Zero: for ever.
+    pub write: Duration,
     /// Whether a client's end without close_notify becomes a reset towards the backend.
     pub abort_on_truncation: bool,
 }
@@ -76,8 +78,8 @@ pub enum End {
     /// One direction had ended, and the other was silent for too long.
     #[error("half closed for too long")]
     HalfClosed,
-    /// It kept a buffer without progress while others waited for one.
-    #[error("kept a buffer without progress while others waited")]
+    /// It kept a buffer without progress, while others waited for one or for too long.
+    #[error("kept a buffer without progress")]
     Stalled,
     /// The client of an XMPP stream broke its rules, and was told so.
     #[error("refused: {}", .0.name())]

@@ -10,7 +10,9 @@
 //!
 //! The rule that keeps a stalled peer from starving the rest: **while anybody waits for a buffer, a
 //! connection that has kept one for `stall` and moved less than [`STALL_BYTES`] in that direction meanwhile is
-//! closed.** Without such pressure it may keep its one buffer a direction.
+//! closed.** Without such pressure it may keep its one buffer a direction, a small one as soon as that is enough, and
+//! for as long as `write` without any movement: a peer that takes nothing of what is there for it, or leaves a record half
+//! sent, has gone or pretends to be slow.
 
 use std::future::Future;
 use std::io;
@@ -57,6 +59,8 @@ pub(super) struct Watch(Option<Box<State>>);
 
 struct State {
     sleep: Pin<Box<Sleep>>,
+    /// What it was set for.
+    period: Option<Duration>,
     up: Seen,
     down: Seen,
 }
@@ -145,6 +149,7 @@ impl Watch {
                 };
                 self.0 = Some(Box::new(State {
                     sleep: Box::pin(sleep_until(next)),
+                    period,
                     up: Seen::look(&up, now),
                     down: Seen::look(&down, now),
                 }));
@@ -154,6 +159,15 @@ impl Watch {
                 && state.sleep.deadline() > until
             {
                 state.sleep.as_mut().reset(until);
+            }
+            // A shorter deadline has begun to run.
+            let period = shortest(up.half, down.half, limits);
+            if let Some(shorter) = period.filter(|new| state.period.is_none_or(|old| *new < old)) {
+                let next = Instant::now() + step(shorter);
+                state.period = period;
+                if next < state.sleep.deadline() {
+                    state.sleep.as_mut().reset(next);
+                }
             }
             ready!(state.sleep.as_mut().poll(cx));
             let now = Instant::now();
@@ -166,11 +180,14 @@ impl Watch {
             if let Some(end) = state.expired(&up, &down, now, pool, limits) {
                 return Poll::Ready(Expired::Ended(end));
             }
-            if pool.pressure() {
-                up.half.put_aside();
-                down.half.put_aside();
+            for half in [&mut *up.half, &mut *down.half] {
+                if pool.tight() {
+                    half.put_aside();
+                }
+                half.shrink(pool);
             }
-            match next_look(now, shortest(up.half, down.half, limits), until) {
+            state.period = shortest(up.half, down.half, limits);
+            match next_look(now, state.period, until) {
                 None => self.0 = None,
                 Some(next) => state.sleep.as_mut().reset(next),
             }
@@ -193,6 +210,12 @@ impl State {
         }
         let stalled = |seen: &Seen| seen.stalled(now, limits.stall);
         if pool.pressure() && (stalled(&self.up) || stalled(&self.down)) {
+            return Some(End::Stalled);
+        }
+        let silent = |way: &Way<'_>, seen: &Seen| {
+            way.half.burdened() && !limits.write.is_zero() && now - seen.since >= limits.write
+        };
+        if silent(up, &self.up) || silent(down, &self.down) {
             return Some(End::Stalled);
         }
         if !limits.half_closed.is_zero() && quiet >= limits.half_closed {
@@ -225,6 +248,10 @@ fn shortest(up: &Half, down: &Half, limits: &Limits) -> Option<Duration> {
         }
     };
     consider(up.holding() || down.holding(), limits.stall);
+    consider(
+        (up.burdened() || down.burdened()) && !limits.write.is_zero(),
+        limits.write,
+    );
     consider(
         (up.done() || down.done()) && !limits.half_closed.is_zero(),
         limits.half_closed,

@@ -125,6 +125,16 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     Ok(usize::try_from(queued).unwrap_or(0))
 }
 
+/// Bytes that a socket which takes any takes at the least: a segment's worth.
+const ROOM_MIN: usize = 1024;
+
+/// How many bytes a socket that takes any takes for sure. The kernel counts what a segment costs it, up to twice its bytes.
+pub fn send_room(socket: impl AsFd) -> usize {
+    let queued = unacknowledged(&socket).unwrap_or(0);
+    let size = SockRef::from(&socket).send_buffer_size().unwrap_or(0);
+    (size / 2).saturating_sub(queued).max(ROOM_MIN)
+}
+
 /// Whether the kernel takes bytes now, asked anew. It also makes the kernel tell when it does again.
 pub fn writable(socket: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -108,16 +108,19 @@ async fn work(parts: Parts, mut inbox: mpsc::UnboundedReceiver<Order>) -> usize 
     let recalled = pool.clone();
     spawn_local(async move { recalled.recall().await });
     let common = Rc::new(Common::new(pool, parts.cells, parts.access));
+    let tidied = Rc::clone(&common);
+    spawn_local(async move { tidied.tidy_up().await });
     let live = Rc::new(Live::default());
     let limit = loop {
         match inbox.recv().await {
             Some(Order::Serve(accepted)) => {
                 let common = Rc::clone(&common);
                 let alive = Alive::new(&live);
-                common.tidy_up();
+                common.untidy();
                 spawn_local(async move {
                     let _alive = alive;
-                    session::run(accepted, common).await;
+                    session::run(accepted, Rc::clone(&common)).await;
+                    common.untidy();
                 });
             }
             Some(Order::Drain { limit }) => break limit,

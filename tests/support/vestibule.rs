@@ -367,7 +367,7 @@ impl Drop for Vestibule {
 }
 
 /// The sum of all samples of a family that carry these labels.
-fn sum(page: &str, name: &str, labels: &[(&str, &str)]) -> u64 {
+pub fn sum(page: &str, name: &str, labels: &[(&str, &str)]) -> u64 {
     page.lines()
         .filter_map(|line| {
             let rest = line.strip_prefix(name)?;

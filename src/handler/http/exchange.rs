@@ -277,7 +277,9 @@ impl Drop for Exchange {
         if let Some(place) = self.watched {
             self.open.visit().streams.forget(place);
         }
-        let over = self.open.visit().common.leave.is_over();
+        let common = &self.open.visit().common;
+        common.untidy();
+        let over = common.leave.is_over();
         if std::thread::panicking() {
             self.outcome = "panicked";
         } else if self.outcome == UNDER_WAY && over {

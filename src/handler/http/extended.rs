@@ -88,7 +88,7 @@ impl Tunnel {
     /// Bytes both ways between the stream and the backend's connection, until both have ended.
     pub(super) async fn bridge(self, mut exchange: Box<Exchange>) {
         exchange.becomes_tunnel();
-        exchange.visit().common.tidy_up();
+        exchange.visit().common.untidy();
         let Ok(front) = self.stream.await else {
             return;
         };
