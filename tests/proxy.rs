@@ -18,6 +18,7 @@ mod proxy {
     mod backends;
     mod bytes;
     mod close;
+    mod counters;
     mod drain;
     mod flow;
     mod guard;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::config::Scheme;
-use crate::metrics::cells::{ListenerCells, Words, WorkerCells};
-use crate::metrics::http::{Codes, HttpCells};
+use crate::metrics::cells::{ListenerCells, Words};
+use crate::metrics::http::HttpCells;
 use crate::metrics::names as n;
 use crate::metrics::render::Exposition;
 use crate::sys::files;
@@ -124,6 +124,9 @@ impl Instance {
             let labels = [label, ("version", version), ("kind", kind)];
             page.family(&n::HANDSHAKES_TOTAL).sample(&labels, count);
         }
+        let took = cells.iter().map(|c| &c.handshakes);
+        page.family(&n::HANDSHAKE_DURATION_SECONDS)
+            .durations(&[label], &n::HANDSHAKES_US, took);
         for (reason, count) in summed(cells.iter().map(|c| &c.handshake_failures)) {
             page.family(&n::HANDSHAKE_FAILURES_TOTAL)
                 .sample(&[label, ("reason", reason)], count);
@@ -217,20 +220,11 @@ impl Instance {
             page.family(&n::HTTP_REQUESTS_TOTAL).sample(&labels, count);
         }
         for (which, kind) in n::WAITS.into_iter().enumerate() {
-            let mut buckets = [0; n::DURATIONS_US.len() + 1];
-            let mut sum_us = 0;
-            for (_, durations) in cells().filter_map(|c| c.durations().nth(which)) {
-                for (sum, count) in buckets.iter_mut().zip(durations.buckets()) {
-                    *sum += count;
-                }
-                sum_us += durations.sum_us();
-            }
-            let bounds = n::DURATIONS_US.map(|bound| bound as f64 / 1e6);
-            page.family(&n::HTTP_REQUEST_DURATION_SECONDS).histogram(
+            let took = cells().filter_map(|c| c.durations().nth(which));
+            page.family(&n::HTTP_REQUEST_DURATION_SECONDS).durations(
                 &[label, ("kind", kind)],
-                bounds,
-                &buckets,
-                sum_us as f64 / 1e6,
+                &n::DURATIONS_US,
+                took.map(|(_, durations)| durations),
             );
         }
         let open: [fn(&HttpCells) -> i64; 2] = [|c| c.open.get(), |c| c.tunnels.get()];
@@ -274,8 +268,9 @@ impl Instance {
 
     fn backends(&self, page: &mut Exposition) {
         for (at, upstream) in self.upstreams.iter().enumerate() {
-            let of_worker = |cells: &WorkerCells| cells.upstreams.get(at).cloned();
-            let cells: Vec<_> = self.cells.iter().filter_map(of_worker).collect();
+            // Borrowed: a clone would write to what belongs to a worker.
+            let workers = self.cells.iter();
+            let cells: Vec<_> = workers.filter_map(|c| c.upstreams.get(at)).collect();
             for (which, backend) in upstream.backends.iter().enumerate() {
                 let labels = [
                     ("upstream", upstream.name.as_str()),
@@ -287,9 +282,9 @@ impl Instance {
                     .iter()
                     .filter_map(|cells| cells.get(which))
                     .map(|c| &c.dials);
-                let answers = cells.iter().filter_map(|cells| cells.get(which)?.answers());
+                let answers = cells.iter().filter_map(|cells| cells.get(which));
                 let answers = answers
-                    .flat_map(Codes::iter)
+                    .flat_map(|c| c.answers.iter())
                     .filter(|(_, count)| *count > 0);
                 for (code, count) in added(answers) {
                     let labels = [labels[0], labels[1], ("code", code)];

@@ -120,15 +120,16 @@ fn reason(error: &SecureError) -> &'static str {
     }
 }
 
-/// The handshake under its deadline, counted and told; on a failure, down to the end of the connection. `host` is what
-/// a client without SNI has asked for in another way.
+/// The handshake that the client could begin at `since`, under its deadline, counted and told; on a failure, down to the
+/// end of the connection. `host` is what a client without SNI has asked for in another way.
 pub(super) async fn shake(
     socket: Socket,
     early: &[u8],
     host: Option<&str>,
-    deadline: Option<Instant>,
+    since: Instant,
     guest: &Guest<'_>,
 ) -> Result<Shaken, Refusal> {
+    let deadline = deadline(since, guest.rules.handshake);
     let (id, client, listener) = (guest.id, guest.source, guest.rules.name.as_str());
     let Some(terms) = guest.tls else {
         // Only passed through here, and nobody to pass it to.
@@ -140,6 +141,7 @@ pub(super) async fn shake(
         Some(Ok(secured)) => {
             let facts = secured.established.facts;
             count(guest.cells, &facts);
+            guest.cells.handshakes.count(since.elapsed());
             guest.ledger.shaken(&facts);
             tracing::debug!(
                 id, %client, listener, version = facts.version, suite = facts.suite,

@@ -257,7 +257,7 @@ async fn direct(
             return Box::pin(passed).await;
         }
     }
-    let shaken = front::shake(socket, &early, None, deadline, guest).await?;
+    let shaken = front::shake(socket, &early, None, guest.at, guest).await?;
     drop(early);
     let spoken = shaken.facts.alpn.as_deref();
     let is_http = rules.scheme == Scheme::Https

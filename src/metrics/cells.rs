@@ -1,23 +1,28 @@
 //! The cells: who counts what, one set per worker.
+//!
+//! All sets are made by one thread at start, one after the other, so nothing but alignment keeps the cells of two workers
+//! apart: what holds counters is aligned to two cache lines, and rows of them are [`Row`]s.
 
 use std::sync::{Arc, OnceLock};
 
+use super::durations::Durations;
 use super::http::{Codes, HttpCells};
 use super::names;
+use super::row::Row;
 use super::{Counter, Gauge};
 
 /// One counter for each word of a fixed list.
 #[derive(Debug)]
 pub struct Words {
     words: &'static [&'static str],
-    counters: Box<[Counter]>,
+    counters: Row<Counter>,
 }
 
 impl Words {
     pub(super) fn new(words: &'static [&'static str]) -> Self {
         Self {
             words,
-            counters: words.iter().map(|_| Counter::default()).collect(),
+            counters: Row::new(words.len()),
         }
     }
 
@@ -34,13 +39,14 @@ impl Words {
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.words
             .iter()
-            .zip(&self.counters)
+            .zip(self.counters.iter())
             .map(|(word, counter)| (*word, counter.get()))
     }
 }
 
 /// What one worker counts for one listener.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct ListenerCells {
     /// Full TLS 1.2 handshakes.
     pub tls12_full: Counter,
@@ -50,6 +56,8 @@ pub struct ListenerCells {
     pub tls13_full: Counter,
     /// Resumed TLS 1.3 handshakes.
     pub tls13_resumed: Counter,
+    /// How long those took.
+    pub handshakes: Durations,
     /// Handshakes that failed, by reason.
     pub handshake_failures: Words,
     /// Connections ended after the handshake because the client broke the record layer's rules, by reason.
@@ -80,6 +88,7 @@ impl ListenerCells {
             tls12_resumed: Counter::default(),
             tls13_full: Counter::default(),
             tls13_resumed: Counter::default(),
+            handshakes: Durations::new(&names::HANDSHAKES_US),
             handshake_failures: Words::new(names::HANDSHAKE_FAILURES),
             record_errors: Words::new(names::RECORD_ERRORS),
             ended: Words::new(names::OUTCOMES),
@@ -122,9 +131,9 @@ pub enum StreamPhase {
 pub struct StreamCells {
     domains: usize,
     /// By domain, then by phase.
-    now: Box<[Gauge]>,
+    now: Row<Gauge>,
     /// By domain, then by phase, then by reason. Made when the first stream ends.
-    ended: OnceLock<Box<[Counter]>>,
+    ended: OnceLock<Row<Counter>>,
 }
 
 impl StreamCells {
@@ -132,7 +141,7 @@ impl StreamCells {
         let cells = (domains + 1) * names::PHASES.len();
         Self {
             domains,
-            now: (0..cells).map(|_| Gauge::default()).collect(),
+            now: Row::new(cells),
             ended: OnceLock::new(),
         }
     }
@@ -156,10 +165,8 @@ impl StreamCells {
     /// A stream has ended.
     pub fn ended(&self, domain: u16, phase: StreamPhase, reason: &str) {
         let reasons = names::STREAM_REASONS;
-        let ended = self.ended.get_or_init(|| {
-            let cells = self.now.len() * reasons.len();
-            (0..cells).map(|_| Counter::default()).collect()
-        });
+        let cells = self.now.len() * reasons.len();
+        let ended = self.ended.get_or_init(|| Row::new(cells));
         let word = reasons.iter().position(|known| *known == reason);
         let word = word.unwrap_or(reasons.len() - 1);
         if let Some(counter) = ended.get(self.at(domain, phase) * reasons.len() + word) {
@@ -177,8 +184,8 @@ impl StreamCells {
     /// Streams that have ended: domain, phase, reason, how many; where there were any.
     pub fn past(&self) -> impl Iterator<Item = (usize, &'static str, &'static str, u64)> + '_ {
         let (phases, reasons) = (names::PHASES, names::STREAM_REASONS);
-        let ended = self.ended.get().map_or(&[][..], |ended| &ended[..]);
-        let cells = ended.iter().enumerate();
+        let ended = self.ended.get().into_iter();
+        let cells = ended.flat_map(Row::iter).enumerate();
         let cells = cells.map(move |(at, counter)| {
             let (place, reason) = (at / reasons.len(), reasons[at % reasons.len()]);
             let (domain, phase) = (place / phases.len(), phases[place % phases.len()]);
@@ -190,30 +197,19 @@ impl StreamCells {
 
 /// What one worker counts for one backend.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct BackendCells {
     /// Attempts to connect, by outcome: `ok`, `refused`, `timeout`, ...
     pub dials: Words,
-    /// Answers of HTTP. Made when the first one comes.
-    answers: OnceLock<Box<Codes>>,
-}
-
-impl BackendCells {
-    /// It has answered a request.
-    pub fn answered(&self, status: u16) {
-        self.answers.get_or_init(Box::default).count(status);
-    }
-
-    /// Answers by class, if there was any.
-    pub fn answers(&self) -> Option<&Codes> {
-        self.answers.get().map(AsRef::as_ref)
-    }
+    /// Answers of HTTP, by class.
+    pub answers: Codes,
 }
 
 impl Default for BackendCells {
     fn default() -> Self {
         Self {
             dials: Words::new(names::DIALS),
-            answers: OnceLock::new(),
+            answers: Codes::default(),
         }
     }
 }
@@ -246,6 +242,7 @@ impl WorkerCells {
 
 /// What the acceptor counts for one listener.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct AcceptCells {
     /// Connections taken.
     pub accepted: Counter,
@@ -262,5 +259,63 @@ impl Default for AcceptCells {
             refused: Words::new(names::REFUSALS),
             errors: Words::new(names::ACCEPT_ERRORS),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Where everything lies that a worker writes.
+    fn written(cells: &WorkerCells) -> Vec<usize> {
+        fn at<T>(what: &T) -> usize {
+            std::ptr::from_ref(what).addr()
+        }
+        let mut places = Vec::new();
+        for cells in &cells.listeners {
+            cells.streams.ended(0, StreamPhase::Opening, "closed");
+            let http = cells.http(20);
+            places.extend([&cells.tls12_full, &cells.updates_sent].map(at));
+            places.extend([&cells.up_bytes, &cells.down_bytes].map(at));
+            places.extend([&http.open, &http.tunnels].map(at));
+            for words in [
+                &cells.handshake_failures,
+                &cells.record_errors,
+                &cells.ended,
+                &http.refused,
+            ] {
+                places.extend(words.counters.iter().map(at));
+            }
+            places.extend(cells.streams.now.iter().map(at));
+            places.extend(cells.streams.ended.get().unwrap().iter().map(at));
+            places.extend(cells.handshakes.places());
+            places.extend(http.places());
+        }
+        for cells in cells.upstreams.iter().flat_map(|cells| cells.iter()) {
+            places.push(at(&cells.answers));
+            places.extend(cells.dials.counters.iter().map(at));
+        }
+        places
+    }
+
+    #[test]
+    fn no_two_workers_write_to_the_same_pair_of_cache_lines() {
+        let workers: Vec<_> = (0..8)
+            .map(|_| WorkerCells::new([0, 3].into_iter(), [1, 2].into_iter()))
+            .collect();
+        let mut owner = std::collections::HashMap::new();
+        for (worker, cells) in workers.iter().enumerate() {
+            let places = written(cells);
+            assert!(places.len() > 400, "{}", places.len());
+            for place in places {
+                let other = *owner.entry(place / 128).or_insert(worker);
+                assert_eq!(other, worker, "{place:x}");
+            }
+        }
+        assert_eq!(align_of::<ListenerCells>(), 128);
+        assert_eq!(align_of::<BackendCells>(), 128);
+        assert_eq!(align_of::<AcceptCells>(), 128);
+        assert_eq!(align_of::<HttpCells>(), 128);
     }
 }

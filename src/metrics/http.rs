@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::cells::Words;
+use super::durations::Durations;
 use super::names;
+use super::row::Row;
 use super::{Counter, Gauge};
 
 /// Answers by the class of their status.
@@ -13,10 +15,7 @@ pub struct Codes([Counter; names::CODES.len()]);
 impl Codes {
     /// Counts one answer; zero stands for none.
     pub fn count(&self, status: u16) {
-        let class = usize::from(status / 100);
-        if let Some(counter) = self.0.get(class).or_else(|| self.0.first()) {
-            counter.add(1);
-        }
+        self.0[class(status)].add(1);
     }
 
     /// Each class with its count.
@@ -26,34 +25,10 @@ impl Codes {
     }
 }
 
-/// How often something took how long.
-#[derive(Debug, Default)]
-pub struct Durations {
-    /// The last one is for what is above all bounds.
-    buckets: [Counter; names::DURATIONS_US.len() + 1],
-    sum_us: Counter,
-}
-
-impl Durations {
-    /// It took this long.
-    pub fn count(&self, duration: Duration) {
-        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let bucket = names::DURATIONS_US.partition_point(|bound| *bound < us);
-        if let Some(counter) = self.buckets.get(bucket) {
-            counter.add(1);
-        }
-        self.sum_us.add(us);
-    }
-
-    /// How many lie in each bucket.
-    pub fn buckets(&self) -> impl Iterator<Item = u64> + '_ {
-        self.buckets.iter().map(Counter::get)
-    }
-
-    /// All of them together, in microseconds.
-    pub fn sum_us(&self) -> u64 {
-        self.sum_us.get()
-    }
+/// The index in [`names::CODES`].
+fn class(status: u16) -> usize {
+    let class = usize::from(status / 100);
+    if class < names::CODES.len() { class } else { 0 }
 }
 
 /// What a request waited for.
@@ -115,9 +90,10 @@ pub enum Side {
 
 /// See the module.
 #[derive(Debug)]
+#[repr(align(128))] // see `row`
 pub struct HttpCells {
-    /// By route; the last is for requests without one.
-    requests: Box<[Codes]>,
+    /// By route, the last of which is for requests without one; then by class.
+    requests: Row<Counter>,
     durations: [Durations; names::WAITS.len()],
     /// By version.
     upgrades: [[Counter; names::UPGRADES.len()]; names::UPGRADE_VERSIONS.len()],
@@ -134,8 +110,8 @@ impl HttpCells {
     /// For a listener with this many routes that are metric labels.
     pub fn new(routes: usize) -> Self {
         Self {
-            requests: (0..=routes).map(|_| Codes::default()).collect(),
-            durations: Default::default(),
+            requests: Row::new((routes + 1) * names::CODES.len()),
+            durations: names::WAITS.map(|_| Durations::new(&names::DURATIONS_US)),
             upgrades: Default::default(),
             open: Gauge::default(),
             tunnels: Gauge::default(),
@@ -146,10 +122,11 @@ impl HttpCells {
 
     /// A request has been answered, or, with status zero, has ended without an answer.
     pub fn request(&self, route: Option<u16>, status: u16) {
-        let none = self.requests.len() - 1;
-        let at = route.map_or(none, |route| usize::from(route).min(none));
-        if let Some(codes) = self.requests.get(at) {
-            codes.count(status);
+        let none = self.requests.len() / names::CODES.len() - 1;
+        let route = route.map_or(none, |route| usize::from(route).min(none));
+        let at = route * names::CODES.len() + class(status);
+        if let Some(counter) = self.requests.get(at) {
+            counter.add(1);
         }
     }
 
@@ -170,8 +147,10 @@ impl HttpCells {
 
     /// Requests: route, class, how many, where there were any.
     pub fn requests(&self) -> impl Iterator<Item = (usize, &'static str, u64)> + '_ {
-        let routes = self.requests.iter().enumerate();
-        let all = routes.flat_map(|(route, codes)| codes.iter().map(move |(c, n)| (route, c, n)));
+        let codes = names::CODES;
+        let cells = self.requests.iter().enumerate();
+        let all = cells
+            .map(move |(at, counter)| (at / codes.len(), codes[at % codes.len()], counter.get()));
         all.filter(|(.., count)| *count > 0)
     }
 
@@ -187,6 +166,15 @@ impl HttpCells {
             let outcomes = names::UPGRADES.into_iter().zip(counters);
             outcomes.map(move |(outcome, counter)| (version, outcome, counter.get()))
         })
+    }
+
+    /// Addresses of what is written.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
+        let upgrades = self.upgrades.as_flattened().iter();
+        let counters = self.requests.iter().chain(upgrades).chain(&self.cut_short);
+        let durations = self.durations.iter().flat_map(Durations::places);
+        durations.chain(counters.map(|c| std::ptr::from_ref(c).addr()))
     }
 
     /// Answers that did not come to their end, by side.
@@ -218,20 +206,6 @@ mod tests {
                 ("5xx", 1)
             ]
         );
-    }
-
-    #[test]
-    fn a_duration_lies_in_the_first_bucket_that_holds_it() {
-        let durations = Durations::default();
-        for us in [0, 1_000, 1_001, 150_000_000, 150_000_001] {
-            durations.count(Duration::from_micros(us));
-        }
-        let buckets: Vec<_> = durations.buckets().collect();
-        assert_eq!(buckets.len(), names::DURATIONS_US.len() + 1);
-        assert_eq!((buckets[0], buckets[1]), (2, 1));
-        assert_eq!((buckets[16], buckets[17]), (1, 1));
-        assert_eq!(durations.sum_us(), 300_002_002);
-        assert!(names::DURATIONS_US.is_sorted());
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 pub mod access;
 pub mod cells;
+pub mod durations;
 pub mod http;
 pub mod names;
 pub mod quote;
 pub mod render;
+mod row;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 

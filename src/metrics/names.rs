@@ -89,6 +89,8 @@ metrics! {
     // TLS with clients.
     HANDSHAKES_TOTAL: Counter "vestibule_handshakes_total" ["listener", "version", "kind"]
         "TLS handshakes completed; kind is full or resumed.";
+    HANDSHAKE_DURATION_SECONDS: Histogram "vestibule_handshake_duration_seconds" ["listener"]
+        "TLS handshakes completed, by how long they took from accept, or from our proceed of STARTTLS, to the client's Finished.";
     HANDSHAKE_FAILURES_TOTAL: Counter "vestibule_handshake_failures_total" ["listener", "reason"]
         "TLS handshakes that failed.";
     RECORD_ERRORS_TOTAL: Counter "vestibule_record_errors_total" ["listener", "reason"]
@@ -382,7 +384,7 @@ pub const HTTP_REFUSED: &[&str] = &[
     "other",
 ];
 
-/// Bounds of the buckets of durations, in microseconds. The last is the longest that a backend may take by default.
+/// Bounds of the buckets of requests' durations, in microseconds. The last is the longest that a backend may take by default.
 pub const DURATIONS_US: [u64; 17] = [
     1_000,
     2_500,
@@ -401,6 +403,13 @@ pub const DURATIONS_US: [u64; 17] = [
     60_000_000,
     90_000_000,
     150_000_000,
+];
+
+/// Bounds of the buckets of handshakes, in microseconds: from a resumption next door to the longest that one may take by
+/// default.
+pub const HANDSHAKES_US: [u64; 13] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    5_000_000, 10_000_000,
 ];
 
 #[cfg(test)]

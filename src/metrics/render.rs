@@ -4,6 +4,7 @@
 //! each family stands once with its help and type before its samples, label values and help are
 //! escaped. The order is that of first mention, so two scrapes of the same state are equal bytes.
 
+use super::durations::Durations;
 use super::names::Metric;
 use super::quote;
 use std::fmt::Write;
@@ -99,6 +100,25 @@ impl Family<'_> {
         self.line("_sum", labels, None, sum.into());
         self.line("_count", labels, None, count.into());
         self
+    }
+
+    /// The same, of all workers together. `bounds_us` are those that they were made with.
+    pub fn durations<'a>(
+        &mut self,
+        labels: &[(&str, &str)],
+        bounds_us: &[u64],
+        all: impl Iterator<Item = &'a Durations>,
+    ) -> &mut Self {
+        let mut buckets = vec![0; bounds_us.len() + 1];
+        let mut sum_us = 0;
+        for durations in all {
+            for (sum, count) in buckets.iter_mut().zip(durations.buckets()) {
+                *sum += count;
+            }
+            sum_us += durations.sum_us();
+        }
+        let bounds = bounds_us.iter().map(|bound| *bound as f64 / 1e6);
+        self.histogram(labels, bounds, &buckets, sum_us as f64 / 1e6)
     }
 
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], le: Option<f64>, value: Value) {

@@ -151,7 +151,7 @@ impl Exchange {
             backends.get(backend)
         });
         if let Some(backend) = backend {
-            backend.answered(self.status);
+            backend.answers.count(self.status);
         }
     }
 

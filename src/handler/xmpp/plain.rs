@@ -215,7 +215,8 @@ impl Opening<'_> {
 /// Lets TLS begin.
 async fn starttls(socket: Socket, host: &str, guest: &Guest<'_>) -> Result<Conversation, Refusal> {
     guest.ledger.enter(Phase::Handshake);
-    let deadline = deadline(Instant::now(), guest.rules.handshake);
+    let since = Instant::now();
+    let deadline = deadline(since, guest.rules.handshake);
     let mut early = Vec::new();
     let begun = async {
         write_all(&socket, PROCEED.as_bytes()).await.ok()?;
@@ -244,7 +245,7 @@ async fn starttls(socket: Socket, host: &str, guest: &Guest<'_>) -> Result<Conve
         Some(None) => return Err(Refusal::handshake("closed")),
         None => return Err(Refusal::handshake("timeout")),
     }
-    let shaken = front::shake(socket, &early, Some(host), deadline, guest).await?;
+    let shaken = front::shake(socket, &early, Some(host), since, guest).await?;
     drop(early);
     Box::pin(secured(shaken, Some(host), guest)).await
 }
