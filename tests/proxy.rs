@@ -33,6 +33,7 @@ mod proxy {
     mod http_websocket;
     mod ledger;
     mod limits;
+    mod logs;
     mod passthrough;
     mod pool;
     mod probe;

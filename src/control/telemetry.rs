@@ -1,33 +1,29 @@
 //! Log lines: where they go, and how often one may repeat itself.
 //!
-//! Every line passes through a bounded queue to a thread of its own, so that a full pipe or a slow disk
-//! never stops a worker; lines that find the queue full are dropped and counted. A call site that warns
-//! again and again is cut off after a few lines, and [`Telemetry::tell_suppressed`] says how many
+//! Every line passes through [`Lines`] to a thread of its own, so that a full pipe or a slow disk never stops a worker. A
+//! call site that warns again and again is cut off after a few lines, and [`Telemetry::tell_suppressed`] says how many
 //! followed: a flood of bad clients costs a counter each, not a line each.
 
 use crate::config;
 use crate::metrics::access;
-use std::collections::HashMap;
+use crate::metrics::lines::Lines;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-
-/// Lines that may wait for the reader of standard error: about 2 MiB.
-const QUEUE_LINES: usize = 8192;
 
 /// Warnings and errors that one call site may print in a [`WINDOW`].
 const LINES_PER_WINDOW: u64 = 10;
@@ -46,13 +42,20 @@ const OWN_TARGET: &str = "vestibule::log";
 #[derive(Debug)]
 pub struct Telemetry {
     limiter: Arc<Limiter>,
-    dropped: ErrorCounter,
-    _guard: WorkerGuard,
+    lines: Arc<Lines>,
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        // The subscriber is there to the end of the process, and has them as well.
+        self.lines.finish();
+    }
 }
 
 impl Telemetry {
     /// Makes `log` the destination of all log lines of this process, on standard error. Text is
-    /// coloured only on a terminal, and not when `NO_COLOR` is set.
+    /// coloured only on a terminal, and not when `NO_COLOR` is set. Panics are told by the same way: who panics must not
+    /// wait for the reader of standard error either.
     ///
     /// # Errors
     /// When the level is not a level or filter, or when a destination was set before.
@@ -60,19 +63,28 @@ impl Telemetry {
         let colour = io::stderr().is_terminal()
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let filter = level_filter(&log.level)?;
-        let (telemetry, subscriber) = build(filter, log.format, colour, io::stderr());
+        let (telemetry, subscriber) = build(filter, log.format, colour, io::stderr())?;
         subscriber.try_init().map_err(|_| TelemetryError::Twice)?;
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = std::thread::current();
+            let thread = thread.name();
+            let backtrace = Backtrace::capture();
+            let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+            let backtrace = backtrace.as_ref().map(tracing::field::display);
+            tracing::error!(thread, backtrace, "{panic}");
+        }));
         Ok(telemetry)
     }
 
-    /// Lines lost so far because nobody took them in time.
+    /// Lines lost so far because nobody took them, or not in time.
     pub fn lines_dropped(&self) -> u64 {
-        self.dropped.dropped_lines() as u64
+        self.lines.lost()
     }
 
     /// Repeated lines counted instead of printed so far.
     pub fn lines_suppressed(&self) -> u64 {
-        self.limiter.suppressed.load(Relaxed)
+        let sites = self.limiter.known();
+        sites.map(|site| site.suppressed.load(Relaxed)).sum()
     }
 
     /// Prints one line for each call site that was cut off since the last call. To be called from time
@@ -110,7 +122,7 @@ pub fn open_access_log(log: &config::Log) -> io::Result<Option<access::AccessLog
     };
     match &log.access {
         config::AccessLog::Off => Ok(None),
-        config::AccessLog::Stdout => Ok(Some(access::AccessLog::to_stdout(form))),
+        config::AccessLog::Stdout => access::AccessLog::to_stdout(form).map(Some),
         config::AccessLog::File(path) => match access::AccessLog::to_file(path, form) {
             Ok(log) => Ok(Some(log)),
             // The caller names the flag.
@@ -180,6 +192,9 @@ pub enum TelemetryError {
     /// [`Telemetry::install`] was called twice in one process.
     #[error("logging was set up already")]
     Twice,
+    /// There is no thread to write it.
+    #[error("the log has no thread: {0}")]
+    Thread(String),
 }
 
 /// Reads a level or a filter. A lone unknown word is refused, where `EnvFilter` would take it for the
@@ -235,50 +250,59 @@ fn build<W: io::Write + Send + 'static>(
     filter: EnvFilter,
     format: config::LogFormat,
     colour: bool,
-    sink: W,
-) -> (Telemetry, impl Subscriber + Send + Sync) {
-    let (queue, guard) = NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(QUEUE_LINES)
-        .thread_name("log")
-        .finish(sink);
-    let limiter = Arc::new(Limiter::new());
+    target: W,
+) -> Result<(Telemetry, impl Subscriber + Send + Sync), TelemetryError> {
+    // Nobody is left to be told, but the metric.
+    let started = Lines::start("log", Box::new(target), |_| {});
+    let queue = Arc::new(started.map_err(|error| TelemetryError::Thread(error.to_string()))?);
+    let limiter = Arc::new(Limiter::default());
     let telemetry = Telemetry {
         limiter: Arc::clone(&limiter),
-        dropped: queue.error_counter(),
-        _guard: guard,
+        lines: Arc::clone(&queue),
     };
     // The level stands in front: an event that it refuses reaches neither the limit nor the format.
-    let lines = tracing_subscriber::registry().with(lines(format, colour, queue));
-    (telemetry, lines.with(Limit(limiter)).with(filter))
+    let lines = tracing_subscriber::registry().with(lines(format, colour, Queue(queue)));
+    Ok((telemetry, lines.with(Limit(limiter)).with(filter)))
 }
 
 /// The layer that formats lines.
 fn lines<S>(
     format: config::LogFormat,
     colour: bool,
-    queue: NonBlocking,
+    queue: Queue,
 ) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let layer = tracing_subscriber::fmt::layer().with_writer(move || OneLine(queue.clone()));
+    let layer = tracing_subscriber::fmt::layer().with_writer(queue);
     match format {
         config::LogFormat::Json => layer.json().boxed(),
         config::LogFormat::Text => layer.with_ansi(colour).boxed(),
     }
 }
 
+/// Where formatted events go.
+struct Queue(Arc<Lines>);
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = OneLine<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine(&self.0)
+    }
+}
+
 /// Keeps an event on one line whatever its message holds, so that a text a stranger chose cannot pass for
 /// a line of ours. Other control characters are escaped by the formatter already.
-struct OneLine(NonBlocking);
+struct OneLine<'a>(&'a Lines);
 
-impl io::Write for OneLine {
+impl io::Write for OneLine<'_> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         // The formatter hands over an event as a whole, its line break last.
         let body = event.strip_suffix(b"\n").unwrap_or(event);
         if !body.iter().any(|b| matches!(b, b'\n' | b'\r')) {
-            return self.0.write(event);
+            self.0.put(event);
+            return Ok(event.len());
         }
         let mut line = Vec::with_capacity(event.len() + 8);
         for &b in body {
@@ -289,69 +313,70 @@ impl io::Write for OneLine {
             }
         }
         line.push(b'\n');
-        self.0.write_all(&line).map(|()| event.len())
+        self.0.put(&line);
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        Ok(())
     }
 }
+
+/// Most call sites that are told apart, several times as many as the source has.
+const SITES: usize = 256;
 
 /// Counts the warnings and errors of each call site and lets the first few of a window through.
 ///
 /// Call sites are places in the program, so there are as many as the source has and never more. An
-/// event that no level asks for does not come here at all, and one below WARN passes without a look.
+/// event that no level asks for does not come here at all, and one below WARN passes without a look. Workers share this, so
+/// it has no lock: a flood that all of them take part in costs each a few loads and one addition.
 #[derive(Debug)]
 struct Limiter {
     start: Instant,
-    /// Written once per call site; a read lock per warning afterwards.
-    sites: RwLock<HashMap<Identifier, Arc<Site>>>,
-    suppressed: AtomicU64,
+    /// Hashed by address; the next free place where two collide.
+    sites: [OnceLock<Site>; SITES],
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            sites: [const { OnceLock::new() }; SITES],
+        }
+    }
 }
 
 impl Limiter {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            sites: RwLock::default(),
-            suppressed: AtomicU64::new(0),
-        }
-    }
-
     fn admits(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         if *metadata.level() > Level::WARN || metadata.target() == OWN_TARGET {
             return true;
         }
-        let known = self.sites.read().unwrap_or_else(PoisonError::into_inner);
-        let site = known.get(&metadata.callsite()).cloned();
-        drop(known);
-        let site = site.unwrap_or_else(|| self.introduce(event));
         let window = self.start.elapsed().as_secs() / WINDOW.as_secs();
-        let admitted = site.admits(window);
-        if !admitted {
-            self.suppressed.fetch_add(1, Relaxed);
-        }
-        admitted
+        self.site(event).is_none_or(|site| site.admits(window))
     }
 
-    #[cold]
-    fn introduce(&self, event: &Event<'_>) -> Arc<Site> {
-        let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
-        let site = sites
-            .entry(event.metadata().callsite())
-            .or_insert_with(|| Arc::new(Site::new(event)));
-        Arc::clone(site)
+    /// None if there is no room left, which the source does not let happen.
+    fn site(&self, event: &Event<'_>) -> Option<&Site> {
+        let address = std::ptr::from_ref(event.metadata()).addr();
+        let (before, from) = self.sites.split_at(address / 16 % SITES);
+        let sites = from.iter().chain(before);
+        let mut sites = sites.map(|site| site.get_or_init(|| Site::new(address, event)));
+        sites.find(|site| site.address == address)
+    }
+
+    /// The call sites that have warned.
+    fn known(&self) -> impl Iterator<Item = &Site> {
+        self.sites.iter().filter_map(OnceLock::get)
     }
 
     /// The call sites cut off since the last call, with the lines that each lost.
-    fn take_suppressed(&self) -> Vec<(Arc<Site>, u64)> {
-        let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
-        let cut = sites
-            .values()
-            .map(|site| (Arc::clone(site), site.suppressed.swap(0, Relaxed)));
-        let mut cut: Vec<_> = cut.filter(|(_, count)| *count > 0).collect();
-        drop(sites);
+    fn take_suppressed(&self) -> Vec<(&Site, u64)> {
+        let mut cut: Vec<_> = self
+            .known()
+            .map(|site| (site, site.untold()))
+            .filter(|(_, count)| *count > 0)
+            .collect();
         cut.sort_by(|(a, _), (b, _)| a.place.cmp(&b.place));
         cut
     }
@@ -360,18 +385,22 @@ impl Limiter {
 /// One call site that warned at least once.
 #[derive(Debug)]
 struct Site {
+    /// Of what is known about it at compile time.
+    address: usize,
     /// Where in the source.
     place: String,
     /// The beginning of its first message.
     sample: String,
     window: AtomicU64,
+    /// In the window.
     admitted: AtomicU64,
-    /// Not yet told.
     suppressed: AtomicU64,
+    /// How many of those have been told.
+    told: AtomicU64,
 }
 
 impl Site {
-    fn new(event: &Event<'_>) -> Self {
+    fn new(address: usize, event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let mut place = metadata.target().to_owned();
         if let (Some(file), Some(line)) = (metadata.file(), metadata.line()) {
@@ -379,26 +408,41 @@ impl Site {
         }
         let mut sample = Sample(String::new());
         event.record(&mut sample);
+        Self::called(address, place, sample.0)
+    }
+
+    fn called(address: usize, place: String, sample: String) -> Self {
         Self {
+            address,
             place,
-            sample: sample.0,
+            sample,
             window: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
             suppressed: AtomicU64::new(0),
+            told: AtomicU64::new(0),
         }
     }
 
     /// Whether one more line is let through in this window. Two threads that roll the window over at
     /// the same moment may let a few lines more through; none is lost from the count.
     fn admits(&self, window: u64) -> bool {
-        if self.window.swap(window, Relaxed) != window {
+        if self.window.load(Relaxed) != window {
+            self.window.store(window, Relaxed);
             self.admitted.store(0, Relaxed);
         }
-        let admitted = self.admitted.fetch_add(1, Relaxed) < LINES_PER_WINDOW;
+        // Looked at first, so that a flood does not write here.
+        let full = self.admitted.load(Relaxed) >= LINES_PER_WINDOW;
+        let admitted = !full && self.admitted.fetch_add(1, Relaxed) < LINES_PER_WINDOW;
         if !admitted {
             self.suppressed.fetch_add(1, Relaxed);
         }
         admitted
+    }
+
+    /// Lines suppressed since the last call.
+    fn untold(&self) -> u64 {
+        let suppressed = self.suppressed.load(Relaxed);
+        suppressed.saturating_sub(self.told.swap(suppressed, Relaxed))
     }
 }
 
@@ -458,7 +502,7 @@ mod tests {
     ) -> Vec<String> {
         let kept = Kept::default();
         let filter = level_filter(level).unwrap();
-        let (telemetry, subscriber) = build(filter, format, false, kept.clone());
+        let (telemetry, subscriber) = build(filter, format, false, kept.clone()).unwrap();
         tracing::subscriber::with_default(subscriber, || work(&telemetry));
         drop(telemetry);
         let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
@@ -500,33 +544,55 @@ mod tests {
 
     #[test]
     fn a_new_window_admits_again_and_keeps_the_count() {
-        let site = Site {
-            place: String::new(),
-            sample: String::new(),
-            window: AtomicU64::new(0),
-            admitted: AtomicU64::new(0),
-            suppressed: AtomicU64::new(0),
-        };
+        let site = Site::called(0, String::new(), String::new());
         let admitted = |window| (0..12).filter(|_| site.admits(window)).count();
         assert_eq!(admitted(0), 10);
         assert_eq!(admitted(1), 10);
         assert_eq!(admitted(1), 0);
         assert_eq!(admitted(7), 10);
-        assert_eq!(site.suppressed.load(Relaxed), 2 + 2 + 12 + 2);
+        assert_eq!(site.untold(), 2 + 2 + 12 + 2);
+        assert_eq!((admitted(7), site.untold(), site.untold()), (0, 12, 0));
+        assert_eq!(site.suppressed.load(Relaxed), 30);
     }
 
     #[test]
     fn arguments_of_a_line_that_is_not_printed_are_not_built() {
-        struct Costly;
+        /// Counts how often it is built.
+        struct Costly(std::cell::Cell<u32>);
         impl fmt::Display for Costly {
-            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-                panic!("built")
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.set(self.0.get() + 1);
+                f.write_str("costly")
             }
         }
+        impl fmt::Debug for Costly {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+        let costly = Costly(std::cell::Cell::new(0));
+        let built = |level: &str| {
+            costly.0.set(0);
+            let lines = logged(level, config::LogFormat::Text, |_| {
+                let made = || format!("{costly}");
+                tracing::trace!(%costly, ?costly, "{costly} {costly:?}");
+                tracing::debug!(%costly, ?costly, made = made(), "{costly} {costly:?}");
+            });
+            (lines.len(), costly.0.get())
+        };
+        assert_eq!(built("info"), (0, 0));
+        assert_eq!(built("info,vestibule::tls=debug"), (0, 0));
+        assert_eq!(built("debug"), (1, 5));
+
+        // One that is suppressed is not built either, but for the sample that is taken of the first.
+        costly.0.set(0);
         let lines = logged("info", config::LogFormat::Text, |_| {
-            tracing::debug!("{Costly}");
+            for _ in 0..1000 {
+                tracing::warn!(%costly, "{costly:?}");
+            }
         });
-        assert!(lines.is_empty());
+        assert_eq!(lines.len(), 10);
+        assert_eq!(costly.0.get(), 2 * 10 + 1);
     }
 
     #[test]

@@ -1,25 +1,19 @@
 //! The access log: one line per connection and per request of HTTP, never waited for.
 //!
-//! A worker formats an [`AccessEntry`] or a [`RequestEntry`] into a scratch text of its own thread and hands the line to a
-//! bounded queue; a thread of the log's own writes it. When the disk or the reader of a pipe is too
-//! slow the line is dropped and counted: no worker ever waits for a log. Nothing here knows settings;
-//! `control::telemetry` opens the log as they say.
+//! A worker formats an [`AccessEntry`] or a [`RequestEntry`] into a scratch text of its own thread and hands the line to
+//! [`Lines`], so no worker ever waits for a log. Nothing here knows settings; `control::telemetry` opens the log as
+//! they say.
 
+use super::lines::{Lines, QUEUE_LINES, Target};
 use super::quote;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-
-/// Lines that may wait for the disk: about 2 MiB, and 20 MiB at most if all have long paths.
-const QUEUE_LINES: usize = 8192;
 
 /// What is said of one connection when it ends. `None` is written as `-`, in JSON as `null`.
 #[derive(Clone, Debug)]
@@ -108,8 +102,9 @@ pub enum RequestId<'a> {
     Told(&'a [u8]),
 }
 
-/// Most bytes of a text that are written, so that [`QUEUE_LINES`] bounds memory as well.
+/// Most bytes of a text that are written, so that [`QUEUE_LINES`] bounds memory as well: to 20 MiB if all have long paths.
 const TEXT_MAX: usize = 1024;
+const _: () = assert!(QUEUE_LINES * TEXT_MAX <= 8 << 20);
 
 /// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,49 +243,37 @@ impl<'a> Line<'a> {
 #[derive(Debug)]
 pub struct AccessLog {
     form: Form,
-    queue: NonBlocking,
-    dropped: ErrorCounter,
-    target: Arc<Target>,
-    _guard: WorkerGuard,
+    lines: Lines,
+    path: Option<PathBuf>,
 }
 
 impl AccessLog {
     /// Appends to the file at `path`, which is created if need be.
     ///
     /// # Errors
-    /// When the file cannot be opened for appending.
+    /// When the file cannot be opened for appending, or there is no thread for it.
     pub fn to_file(path: &Path, form: Form) -> io::Result<Self> {
         let file = open(path)?;
-        Ok(Self::start(Box::new(file), Some(path.to_owned()), form))
+        Self::start(Box::new(file), Some(path.to_owned()), form)
     }
 
     /// Writes to standard output.
-    pub fn to_stdout(form: Form) -> Self {
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn to_stdout(form: Form) -> io::Result<Self> {
         Self::start(Box::new(io::stdout()), None, form)
     }
 
-    fn start(sink: Sink, path: Option<PathBuf>, form: Form) -> Self {
-        let target = Arc::new(Target {
-            path,
-            next: Mutex::new(None),
-            failed: AtomicU64::new(0),
-        });
-        let (queue, guard) = NonBlockingBuilder::default()
-            .lossy(true)
-            .buffered_lines_limit(QUEUE_LINES)
-            .thread_name("access-log")
-            .finish(Writer {
-                sink,
-                target: Arc::clone(&target),
-            });
-        let dropped = queue.error_counter();
-        Self {
+    fn start(target: Target, path: Option<PathBuf>, form: Form) -> io::Result<Self> {
+        let told = |error: &io::Error| {
+            tracing::warn!(%error, "lines of the access log are lost, and counted, until it can be written again");
+        };
+        Ok(Self {
             form,
-            queue,
-            dropped,
-            target,
-            _guard: guard,
-        }
+            lines: Lines::start("access-log", target, told)?,
+            path,
+        })
     }
 
     /// Queues the line of one connection. Never waits.
@@ -310,8 +293,7 @@ impl AccessLog {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
             write(scratch, self.form);
-            // The queue copies the line. A full queue counts it and reports success.
-            let _ = self.queue.clone().write_all(scratch.as_bytes());
+            self.lines.put(scratch.as_bytes());
         });
     }
 
@@ -321,85 +303,31 @@ impl AccessLog {
     /// # Errors
     /// When the file cannot be opened; the old one stays in use.
     pub fn reopen(&self) -> io::Result<()> {
-        let Some(path) = &self.target.path else {
+        let Some(path) = &self.path else {
             return Ok(());
         };
-        let file = open(path)?;
-        *self
-            .target
-            .next
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(Box::new(file));
+        self.lines.turn_to(Box::new(open(path)?));
         Ok(())
     }
 
     /// Lines lost so far: the queue was full, or the target refused them.
     pub fn dropped(&self) -> u64 {
-        self.dropped.dropped_lines() as u64 + self.target.failed.load(Relaxed)
+        self.lines.lost()
     }
 }
 
-type Sink = Box<dyn Write + Send>;
-
-/// What the log's own thread and the others share.
-struct Target {
-    path: Option<PathBuf>,
-    /// A file opened anew, to be taken up at the next line.
-    next: Mutex<Option<Sink>>,
-    failed: AtomicU64,
-}
-
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Target")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Writes whole lines on the log's own thread.
-struct Writer {
-    sink: Sink,
-    target: Arc<Target>,
-}
-
-impl Write for Writer {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.write_all(line).map(|()| line.len())
-    }
-
-    // The queue calls this once a line, so a line is never split between two files.
-    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
-        if let Some(next) = self
-            .target
-            .next
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
-            self.sink = next;
-        }
-        self.sink.write_all(line).inspect_err(|_| {
-            self.target.failed.fetch_add(1, Relaxed);
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
-    }
-}
-
-/// Never waits: a FIFO that nobody reads is an error, not the end of the control plane.
+/// Never waits: a FIFO that nobody reads is an error, not the end of the control plane. Once it is open, the log's own
+/// thread may wait for its reader.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
-        .custom_flags(NONBLOCK)
-        .open(path)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
-
-/// `O_NONBLOCK`, which changes nothing for regular files.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -649,34 +577,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts_instead_of_waiting() {
-        /// Takes nothing until the test lets go of the other end.
-        struct Stalled(std::sync::mpsc::Receiver<()>);
-        impl Write for Stalled {
-            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-                let _ = self.0.recv();
-                Ok(line.len())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let (release, stalled) = std::sync::mpsc::channel();
-        let log = AccessLog::start(Box::new(Stalled(stalled)), None, Form::Text);
-        for _ in 0..QUEUE_LINES + 10 {
-            log.line(&entry());
-        }
-        // One line may be in the writer's hands beside those that wait.
-        assert!((9..=10).contains(&log.dropped()), "{}", log.dropped());
-        drop(release);
-    }
-
-    #[test]
     fn a_line_that_the_disk_refuses_is_counted() {
         let log = AccessLog::to_file(Path::new("/dev/full"), Form::Text).unwrap();
         log.line(&entry());
-        let target = Arc::clone(&log.target);
-        drop(log);
-        assert_eq!(target.failed.load(Relaxed), 1);
+        log.lines.finish();
+        assert_eq!(log.dropped(), 1);
     }
 }

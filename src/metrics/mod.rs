@@ -8,6 +8,7 @@ pub mod access;
 pub mod cells;
 pub mod durations;
 pub mod http;
+pub mod lines;
 pub mod names;
 pub mod quote;
 pub mod render;

@@ -148,7 +148,7 @@ metrics! {
     RELOADS_TOTAL: Counter "vestibule_reloads_total" ["outcome"]
         "Reloads asked for, by outcome.";
     LOG_LINES_DROPPED_TOTAL: Counter "vestibule_log_lines_dropped_total" []
-        "Log and access lines lost because their reader was too slow or the disk refused them.";
+        "Log and access lines lost because their reader was too slow or gone, or the disk refused them.";
     LOG_LINES_SUPPRESSED_TOTAL: Counter "vestibule_log_lines_suppressed_total" []
         "Repeated warnings and errors that were counted instead of printed.";
 }

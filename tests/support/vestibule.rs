@@ -1,7 +1,9 @@
 //! The program under test as a process that ends with its guard.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ pub struct Setup {
     pairs: Vec<[String; 2]>,
     args: Vec<String>,
     file: Option<String>,
+    unread: bool,
 }
 
 impl Setup {
@@ -53,6 +56,12 @@ impl Setup {
     /// [`Vestibule::addr_of`] zero, and so on up to `@9`; those of [`Setup::listener`] come behind.
     pub fn file(mut self, toml: &str) -> Self {
         self.file = Some(toml.to_owned());
+        self
+    }
+
+    /// Nobody reads what the program says, on either output; the pipes stay open until [`Vestibule::hang_up`].
+    pub fn unread(mut self) -> Self {
+        self.unread = true;
         self
     }
 
@@ -171,10 +180,16 @@ impl Setup {
             .spawn()
             .expect("the program starts");
         let said = Arc::new(Mutex::new(String::new()));
-        let readers = vec![
-            collect(child.stdout.take().expect("piped"), &said),
-            collect(child.stderr.take().expect("piped"), &said),
+        let pipes = [
+            OwnedFd::from(child.stdout.take().expect("piped")),
+            OwnedFd::from(child.stderr.take().expect("piped")),
         ];
+        let (readers, unread) = if self.unread {
+            (Vec::new(), Vec::from(pipes))
+        } else {
+            let readers = pipes.map(|pipe| collect(File::from(pipe), &said));
+            (Vec::from(readers), Vec::new())
+        };
         (
             Vestibule {
                 child,
@@ -182,6 +197,7 @@ impl Setup {
                 addrs,
                 said,
                 readers,
+                unread,
             },
             args,
         )
@@ -195,6 +211,7 @@ pub struct Vestibule {
     addrs: Vec<SocketAddr>,
     said: Arc<Mutex<String>>,
     readers: Vec<std::thread::JoinHandle<()>>,
+    unread: Vec<OwnedFd>,
 }
 
 impl Vestibule {
@@ -224,6 +241,11 @@ impl Vestibule {
             );
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// Who does not read goes away altogether.
+    pub fn hang_up(&mut self) {
+        self.unread.clear();
     }
 
     /// Asks the process to drain.
