@@ -153,7 +153,8 @@ pub struct Settings {
     ///   xmpps-server  XMPP servers over Direct TLS, usually 5270
     ///   https         HTTP/1.1, HTTP/2, WebSocket and BOSH, usually 443
     ///   http          sends browsers to https, usually 80; without =BACKEND
-    ///   auto          XMPP clients both ways on one port, told apart by what they say
+    ///   auto          XMPP clients both ways on one port; XMPP servers and HTTP too, where
+    ///                 a route of the file is for them; told apart by ALPN and first bytes
     /// TLS of servers passes through to the backend, which keeps its certificate.
     /// BACKEND is HOST:PORT, tls://HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH.
     /// Several with one LISTEN balance.

@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::backend::RecordingBackend;
-use crate::support::http::{HttpBackend, Reply, Two, client, door, get, post, two, two_get, whole};
+use crate::support::client::Offer;
+use crate::support::http::{
+    HttpBackend, PREFACE, Reply, Two, client, door, frame, get, head_block, head_block_for,
+    next_frame, post, send_all, two, two_get, whole,
+};
 use crate::support::xmpp::Talk;
 use crate::support::{End, within};
 
@@ -420,6 +424,130 @@ async fn half_closed_is_for_a_client_that_will_say_no_more() {
             .say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
             .await;
         assert_eq!(one.answer().await.body, "ok");
+    })
+    .await;
+}
+
+/// Be it an answer of a few bytes that the backend has long given, or one of our own.
+#[tokio::test]
+async fn write_is_also_for_a_small_answer_whose_stream_is_shut() {
+    within(60, async {
+        let backend = HttpBackend::echo();
+        let vestibule = door(backend.addr(), &short("write")).start().await;
+        let mut stream = Offer::default()
+            .alpn(&["h2"])
+            .connect(vestibule.addr())
+            .await;
+        let shut = [0, 4, 0, 0, 0, 0];
+        let words = [
+            &PREFACE[..24],
+            &frame(4, 0, 0, &shut),
+            &frame(1, 5, 1, &head_block()),
+            &frame(1, 5, 3, &head_block_for("other.test")),
+        ]
+        .concat();
+        let began = Instant::now();
+        stream.write_all(&words).await.unwrap();
+        let mut reset = Vec::new();
+        while reset.len() < 2 {
+            let (kind, _, number, payload) = next_frame(&mut stream).await.unwrap().unwrap();
+            match kind {
+                0 => assert_eq!(payload.len(), 0, "data through a shut window"),
+                3 => reset.push(number),
+                kind => assert_ne!(kind, 7, "GOAWAY"),
+            }
+        }
+        let took = began.elapsed();
+        assert!(took >= LIMIT && took < LIMIT * 10, "{took:?}");
+        reset.sort_unstable();
+        assert_eq!(reset, [1, 3]);
+
+        // The connection goes on, and who opens the window is answered.
+        let words = [frame(1, 5, 5, &head_block()), frame(8, 0, 5, &[0, 0, 1, 0])].concat();
+        stream.write_all(&words).await.unwrap();
+        loop {
+            let (kind, flags, number, payload) = next_frame(&mut stream).await.unwrap().unwrap();
+            assert!(!matches!(kind, 3 | 7), "{kind} {payload:?}");
+            if (kind, number) == (0, 5) {
+                assert_eq!(payload, b"0 / ");
+                if flags & 1 == 1 {
+                    break;
+                }
+            }
+        }
+        drop(stream);
+        vestibule.is_idle().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn answer_is_also_for_a_backend_of_http_2_that_opens_no_window() {
+    within(60, async {
+        let mut backend = RecordingBackend::start();
+        let file = format!(
+            "[[listener]]\nlisten = 'https://@0'\nupstream = 'u'\n\
+             [[upstream]]\nname = 'u'\nhttp2 = true\nbackend = [{{ address = 'http://{}' }}]\n{}",
+            backend.addr(),
+            short("answer")
+        );
+        let vestibule = crate::support::vestibule::Setup::default()
+            .file(&file)
+            .start()
+            .await;
+        let body = vec![b'x'; 1 << 20];
+        for version in [1, 2] {
+            let began = Instant::now();
+            let (addr, body) = (vestibule.addr(), body.clone());
+            let asked = tokio::spawn(async move {
+                if version == 2 {
+                    let mut client = Two::connect(addr).await;
+                    let (answer, mut upload) = client.send(two("POST", "/"), false).await;
+                    let sent = tokio::spawn(async move {
+                        let _ = send_all(&mut upload, body.into(), true).await;
+                    });
+                    let status = whole(answer).await.unwrap().0;
+                    sent.abort();
+                    return status;
+                }
+                let (mut read, mut write) = tokio::io::split(client(addr).await.stream);
+                let sent = tokio::spawn(async move {
+                    let len = body.len();
+                    let head = format!("POST / HTTP/1.1\r\n{HOST}Content-Length: {len}\r\n\r\n");
+                    let _ = write.write_all(head.as_bytes()).await;
+                    let _ = write.write_all(&body).await;
+                });
+                let mut status = [0; 12];
+                read.read_exact(&mut status).await.unwrap();
+                sent.abort();
+                assert!(status.starts_with(b"HTTP/1.1 "));
+                std::str::from_utf8(&status[9..]).unwrap().parse().unwrap()
+            });
+            let mut server = backend.accept().await;
+            let mut preface = [0; 24];
+            server.read_exact(&mut preface).await.unwrap();
+            assert_eq!(preface, PREFACE[..24]);
+            let shut = [0, 4, 0, 0, 0, 0];
+            server.write_all(&frame(4, 0, 0, &shut)).await.unwrap();
+            server.write_all(&frame(4, 1, 0, &[])).await.unwrap();
+            let (mut heads, mut uploaded) = (0, 0);
+            // A reset of the stream or the end of the connection.
+            while let Ok(Some((kind, flags, number, payload))) = next_frame(&mut server).await {
+                match kind {
+                    // What everybody may send before the settings have arrived (RFC 9113 section 6.9.2).
+                    0 => uploaded += payload.len(),
+                    1 => heads += 1,
+                    3 if number != 0 => break,
+                    6 if flags == 0 => server.write_all(&frame(6, 1, 0, &payload)).await.unwrap(),
+                    _ => {}
+                }
+            }
+            assert_eq!(asked.await.unwrap(), 504);
+            let took = began.elapsed();
+            assert!(took >= LIMIT && took < LIMIT * 10, "{took:?}");
+            assert!(heads == 1 && uploaded < 1 << 16, "{heads} {uploaded}");
+        }
+        vestibule.is_idle().await;
     })
     .await;
 }

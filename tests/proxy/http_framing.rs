@@ -1,12 +1,16 @@
 //! What could be read in more than one way is refused, whoever sends it: a backend sees the requests that came whole before it
 //! and nothing else, and a client takes no cut answer for a whole one.
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use tokio::sync::mpsc;
 
 use crate::support::backend::RecordingBackend;
 use crate::support::certs::pki;
 use crate::support::http::{
-    HttpBackend, Reply, Two, client, door, get, next_frame, post, two, two_get, whole,
+    HttpBackend, PREFACE, Reply, Two, client, door, frame, get, next_frame, post, rest_of, two,
+    two_get, whole,
 };
 use crate::support::vestibule::{Setup, Vestibule};
 use crate::support::xmpp::{PlainTalk, SecureTalk, Talk};
@@ -634,10 +638,189 @@ async fn trailers_pass_both_ways() {
         trailers.insert("x-up", "9".parse().unwrap());
         upload.send_trailers(trailers).unwrap();
         let mut body = answer.await.unwrap().into_body();
-        assert_eq!(crate::support::http::rest_of(&mut body).await.unwrap(), "ok");
+        assert_eq!(rest_of(&mut body).await.unwrap(), "ok");
         assert_eq!(body.trailers().await.unwrap().unwrap()["x-sum"], "7");
         let seen = backend.requests().pop().unwrap();
         assert_eq!((seen.body.as_str(), &seen.trailers[..]), ("up", &[("x-up".to_owned(), "9".to_owned())][..]));
+    })
+    .await;
+}
+
+/// A backend may merge them into the head, where nobody would look at them again.
+#[tokio::test]
+async fn trailers_tell_nothing_that_is_believed_in_a_head() {
+    const TRAILERS: [(&str, &str); 16] = [
+        ("x-ok", "1"),
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-anything", "a"),
+        ("forwarded", "for=192.0.2.1"),
+        ("x-real-ip", "192.0.2.1"),
+        ("x-request-id", "mine"),
+        ("true-client-ip", "192.0.2.1"),
+        ("cookie", "admin=1"),
+        ("authorization", "Basic YTpi"),
+        ("x_forwarded_for", "192.0.2.1"),
+        ("content-type", "text/html"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "close"),
+        ("te", "trailers"),
+        ("x-fine", "2"),
+    ];
+    within(60, async {
+        // hyper has a list of its own towards backends of HTTP/1.1, and none towards those of HTTP/2.
+        let backend = HttpBackend::echo();
+        let (two_backend, mut arriving) = trailers_of_http_2();
+        let file = format!(
+            "[[listener]]\nlisten = 'https://@0'\nupstream = 'one'\n\
+             [[listener]]\nlisten = 'https://@1'\nupstream = 'two'\n\
+             [[upstream]]\nname = 'one'\nbackend = [{{ address = 'http://{}' }}]\n\
+             [[upstream]]\nname = 'two'\nhttp2 = true\nbackend = [{{ address = 'http://{two_backend}' }}]\n",
+            backend.addr()
+        );
+        let vestibule = Setup::default().file(&file).start().await;
+        let declared = TRAILERS.map(|(name, _)| name).join(", ");
+        for listener in [0, 1] {
+            let mut arrived = async || {
+                let mut trailers = match listener {
+                    0 => backend.requests().pop().unwrap().trailers,
+                    _ => arriving.recv().await.unwrap(),
+                };
+                trailers.sort();
+                trailers
+            };
+            let left = [("x-fine", "2"), ("x-ok", "1")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+            let addr = vestibule.addr_of(listener);
+
+            let mut one = client(addr).await;
+            // Its framing has a name with an underscore refused.
+            let hyphens = TRAILERS.iter().filter(|(name, _)| !name.contains('_'));
+            let lines: String = hyphens.map(|(n, v)| format!("{n}: {v}\r\n")).collect();
+            one.say(format!(
+                "POST / HTTP/1.1\r\n{HOST}Trailer: {declared}, x-named\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n2\r\nup\r\n0\r\n\
+                 {lines}Connection: X-Named\r\nX-Named: 3\r\n\r\n"
+            ))
+            .await;
+            assert_eq!(one.answer().await.status, 200);
+            assert_eq!(arrived().await, left, "HTTP/1.1 to {listener}");
+
+            let mut client = Two::connect(addr).await;
+            let mut request = two("POST", "/two");
+            let headers = request.headers_mut();
+            headers.insert("trailer", declared.parse().unwrap());
+            let (answer, mut upload) = client.send(request, false).await;
+            upload.send_data("up".into(), false).unwrap();
+            let mut trailers = http::HeaderMap::new();
+            for (name, value) in TRAILERS {
+                // Those of one hop are malformed in HTTP/2 (RFC 9113 section 8.2.2).
+                if !matches!(name, "keep-alive" | "proxy-connection") {
+                    trailers.insert(name, value.parse().unwrap());
+                }
+            }
+            upload.send_trailers(trailers).unwrap();
+            assert_eq!(whole(answer).await.unwrap().0, 200);
+            assert_eq!(arrived().await, left, "HTTP/2 to {listener}");
+        }
+    })
+    .await;
+}
+
+type Fields = Vec<(String, String)>;
+
+/// A server of HTTP/2 that says 200 to each request at its end, and the trailers that it came with.
+fn trailers_of_http_2() -> (SocketAddr, mpsc::UnboundedReceiver<Fields>) {
+    let listener = crate::support::ports::listener();
+    let addr = listener.local_addr().unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    let tell = tell.clone();
+                    tokio::spawn(async move {
+                        let mut body = request.into_body();
+                        rest_of(&mut body).await.unwrap();
+                        let trailers = body.trailers().await.unwrap().unwrap_or_default();
+                        let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+                            (name.to_string(), value.to_str().unwrap().to_owned())
+                        };
+                        let _ = tell.send(trailers.iter().map(field).collect());
+                        let _ = respond.send_response(http::Response::new(()), true);
+                    });
+                }
+            });
+        }
+    });
+    (addr, told)
+}
+
+/// HTTP/1.1 has its own tests; over HTTP/2 the host comes by another way.
+#[tokio::test]
+async fn an_authority_of_http_2_is_a_host_and_a_port() {
+    within(60, async {
+        let backend = HttpBackend::echo();
+        let vestibule = door(backend.addr(), "").start().await;
+        for (host, refused) in [
+            ("chat.test", false),
+            ("CHAT.test:443", false),
+            ("[chat.test]evil", true),
+            ("[::1]evil", true),
+            ("chat.test:80/evil", true),
+            ("chat.test/evil", true),
+            ("chat.test:99999", true),
+            ("chat.test:65536", true),
+            ("chat.test:+80", true),
+            ("chat.test:", true),
+            ("user@chat.test", true),
+            ("chat.test@evil", true),
+            ("chat.test evil", true),
+            ("chat.test,evil", true),
+            ("chat.test?evil", true),
+            ("chat.test#evil", true),
+            ("", true),
+        ] {
+            for name in [&[1][..], b"\x00\x04host"] {
+                let block = [
+                    &[0x82, 0x87, 0x84][..],
+                    name,
+                    &[host.len() as u8],
+                    host.as_bytes(),
+                ]
+                .concat();
+                let offer = crate::support::client::Offer::default().alpn(&["h2"]);
+                let mut stream = offer.connect(vestibule.addr()).await;
+                let words = [PREFACE, &frame(1, 5, 1, &block)].concat();
+                tokio::io::AsyncWriteExt::write_all(&mut stream, &words)
+                    .await
+                    .unwrap();
+                let said = loop {
+                    match next_frame(&mut stream).await.unwrap() {
+                        // 200 and 400 are the eighth and the twelfth of the static table.
+                        Some((1, _, 1, payload)) if payload[0] == 0x88 => break "200",
+                        Some((1, _, 1, payload)) if payload[0] == 0x8c => break "400",
+                        Some((3, _, 1, payload)) if payload == [0, 0, 0, 1] => {
+                            break "PROTOCOL_ERROR";
+                        }
+                        Some((0 | 1 | 3 | 7, _, _, payload)) => panic!("{host:?}: {payload:x?}"),
+                        Some(_) => {}
+                        None => panic!("{host:?}: the end"),
+                    }
+                };
+                assert_eq!(said != "200", refused, "{host:?}: {said}");
+            }
+        }
+        assert_eq!(backend.paths().len(), 4);
+        for request in backend.requests() {
+            let host = request.header("host").unwrap().to_lowercase();
+            assert!(
+                ["chat.test", "chat.test:443"].contains(&host.as_str()),
+                "{host}"
+            );
+        }
     })
     .await;
 }

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::client::{Offer, TlsClient};
+use super::client::Offer;
 use super::vestibule::Setup;
 use super::xmpp::{SecureTalk, Talk};
 use super::{End, end_of, ports, read_plain, reset};
@@ -571,12 +571,23 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The head of `GET /` for `chat.test`, as HPACK has it without its tables.
 pub fn head_block() -> Vec<u8> {
+    head_block_for("chat.test")
+}
+
+/// The same with another host, which may be anything.
+pub fn head_block_for(host: &str) -> Vec<u8> {
     // :method GET, :scheme https, :path /, and :authority as a literal.
-    [&[0x82, 0x87, 0x84, 0x01, 9][..], b"chat.test"].concat()
+    [
+        &[0x82, 0x87, 0x84, 0x01, host.len() as u8][..],
+        host.as_bytes(),
+    ]
+    .concat()
 }
 
 /// Kind, flags, stream and payload of the next frame; none at the end.
-pub async fn next_frame(stream: &mut TlsClient) -> io::Result<Option<(u8, u8, u32, Vec<u8>)>> {
+pub async fn next_frame(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<(u8, u8, u32, Vec<u8>)>> {
     let mut head = [0; 9];
     match stream.read_exact(&mut head).await {
         Ok(_) => {}

@@ -46,11 +46,24 @@ impl Seen {
     }
 }
 
-/// Takes out what belongs to the connection that it came on: what `Connection` names, and what always does.
+/// Takes out what belongs to the connection that it came on, but for the wish for trailers, which is ours as well.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     if !Seen::in_headers(headers).hop_by_hop {
         return;
     }
+    let trailers = headers
+        .get_all(TE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"));
+    take_hop_by_hop(headers);
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Takes out what `Connection` names, and what always belongs to one hop.
+fn take_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -62,11 +75,6 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    let trailers = headers
-        .get_all(TE)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"));
     for name in [
         CONNECTION,
         KEEP_ALIVE,
@@ -76,9 +84,6 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         UPGRADE,
     ] {
         headers.remove(name);
-    }
-    if trailers {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
     }
 }
 
@@ -133,7 +138,8 @@ fn name_in(host: &str) -> Option<&str> {
         }
     };
     let port = port.strip_prefix(':').map_or(port.is_empty(), |port| {
-        (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit())
+        let digits = port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+        digits && port.parse::<u16>().is_ok()
     });
     port.then_some(name)
 }
@@ -274,7 +280,7 @@ fn strip_forwarding(headers: &mut HeaderMap) {
 /// Takes out of a request's trailers what is only believed in its head, where it was looked at: backends may merge them
 /// (RFC 9110 section 6.5.1).
 pub(super) fn strip_trailers(trailers: &mut HeaderMap) {
-    strip_hop_by_hop(trailers);
+    take_hop_by_hop(trailers);
     strip_forwarding(trailers);
     let refused: Vec<HeaderName> = trailers
         .iter()

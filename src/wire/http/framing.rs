@@ -934,8 +934,8 @@ enum HostPart {
     Literal,
     /// Behind `]`.
     Behind,
-    /// Behind so many digits of a port.
-    Port(u8),
+    /// Behind so many digits of a port, which is this so far.
+    Port(u8, u16),
 }
 
 impl HostPart {
@@ -948,8 +948,11 @@ impl HostPart {
                 b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' | b':' | b'.',
             ) => Some(Self::Literal),
             (Self::Literal, b']') => Some(Self::Behind),
-            (Self::Name | Self::Behind, b':') => Some(Self::Port(0)),
-            (Self::Port(digits), b'0'..=b'9') if digits < 5 => Some(Self::Port(digits + 1)),
+            (Self::Name | Self::Behind, b':') => Some(Self::Port(0, 0)),
+            (Self::Port(digits, port), b'0'..=b'9') if digits < 5 => {
+                let port = port.checked_mul(10)?.checked_add(u16::from(byte - b'0'))?;
+                Some(Self::Port(digits + 1, port))
+            }
             (Self::Start | Self::Name, byte) if is_host(byte) => Some(Self::Name),
             _ => None,
         }
@@ -959,7 +962,7 @@ impl HostPart {
     fn is_whole(self) -> bool {
         match self {
             Self::Name | Self::Behind => true,
-            Self::Port(digits) => digits > 0,
+            Self::Port(digits, _) => digits > 0,
             Self::Start | Self::Bracket | Self::Literal => false,
         }
     }
