@@ -48,7 +48,7 @@ impl Common {
 
 /// How long after something has begun or was freed memory is given back: a beginning needs ten times what it keeps, and what a burst has
 /// used may be used again at once.
-const TIDY_AFTER: Duration = Duration::from_millis(500);
+const TIDY_AFTER: Duration = Duration::from_millis(250);
 
 impl Common {
     /// Memory will be left behind in a moment.

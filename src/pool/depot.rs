@@ -79,6 +79,23 @@ struct Known {
     id: u64,
     leased: Arc<AtomicUsize>,
     recall: Option<Waker>,
+    /// How often others have freed slots that may have been made on its thread.
+    trims: usize,
+}
+
+/// Why a magazine was woken.
+pub(super) struct Told {
+    /// Somebody waits for slots.
+    pub(super) wanted: bool,
+    /// How often others have freed some.
+    pub(super) trims: usize,
+}
+
+impl State {
+    fn recalls(&self, of: impl Fn(&Known) -> bool) -> Vec<Waker> {
+        let known = self.magazines.iter().filter(|known| of(known));
+        known.filter_map(|known| known.recall.clone()).collect()
+    }
 }
 
 /// A slot, or the right to make one; made outside the lock.
@@ -177,11 +194,7 @@ impl Depot {
         });
         self.note_level(&state);
         // Outside the lock: a waker may run code of another runtime.
-        let recalls: Vec<Waker> = state
-            .magazines
-            .iter()
-            .filter_map(|m| m.recall.clone())
-            .collect();
+        let recalls = state.recalls(|_| true);
         drop(state);
         for recall in recalls {
             recall.wake();
@@ -312,17 +325,26 @@ impl Depot {
         self.level.store(level as usize, Ordering::Relaxed);
     }
 
-    /// Frees what rests. What was freed is told in bytes.
-    pub(super) fn trim(&self) -> usize {
+    /// Frees what rests, and tells all magazines but this one, if it was anything.
+    pub(super) fn trim(&self, magazine: u64) {
         let mut state = self.lock();
         let mut freed = Vec::new();
         for size in [Size::Small, Size::Large] {
             freed.extend(std::iter::from_fn(|| state.supply.take(size)));
         }
-        let bytes = freed.iter().map(|slot| slot.len()).sum();
-        state.allocated -= bytes;
+        if freed.is_empty() {
+            return;
+        }
+        state.allocated -= freed.iter().map(|slot| slot.len()).sum::<usize>();
+        for known in state.magazines.iter_mut().filter(|m| m.id != magazine) {
+            known.trims += 1;
+        }
+        let others = state.recalls(|known| known.id != magazine);
         drop(state);
-        bytes
+        drop(freed);
+        for other in others {
+            other.wake();
+        }
     }
 
     /// Makes a magazine known. `leased` is its own count of bytes held through leases.
@@ -334,19 +356,25 @@ impl Depot {
             id,
             leased,
             recall: None,
+            trims: 0,
         });
         id
     }
 
-    /// Whom to wake when slots are wanted back from a magazine. Returns whether they are wanted now.
-    pub(super) fn set_recall(&self, magazine: u64, waker: &Waker) -> bool {
+    /// Whom to wake when slots are wanted back from a magazine, or others have freed some. Returns how both stand.
+    pub(super) fn set_recall(&self, magazine: u64, waker: &Waker) -> Told {
         let mut state = self.lock();
-        if let Some(known) = state.magazines.iter_mut().find(|m| m.id == magazine)
-            && !known.recall.as_ref().is_some_and(|w| w.will_wake(waker))
-        {
+        let wanted = !state.waiting.is_empty();
+        let Some(known) = state.magazines.iter_mut().find(|m| m.id == magazine) else {
+            return Told { wanted, trims: 0 };
+        };
+        if !known.recall.as_ref().is_some_and(|w| w.will_wake(waker)) {
             known.recall = Some(waker.clone());
         }
-        !state.waiting.is_empty()
+        Told {
+            wanted,
+            trims: known.trims,
+        }
     }
 
     /// The magazine is gone.

@@ -11,7 +11,7 @@ use super::depot::{Depot, Level};
 use super::slot::{Size, Slot};
 use super::sync::{AtomicUsize, Ordering};
 
-/// Free slots of a size that are no surplus: a worker that passes one message after the other needs one or two.
+/// Free small slots that are no surplus: a worker that passes one message after the other needs one or two.
 const KEEP: usize = 2;
 
 /// One worker's access to the pool. `!Send`; clones are the same magazine. When the last clone and the last
@@ -35,6 +35,8 @@ pub(super) struct Inner {
     surplus: Cell<bool>,
     /// Who wants to know.
     untidy: RefCell<Option<Waker>>,
+    /// Trims of others that are known here.
+    trims: Cell<usize>,
     /// Bytes held through leases; this thread alone writes.
     leased: Arc<AtomicUsize>,
 }
@@ -83,6 +85,7 @@ impl Magazine {
                 id,
                 surplus: Cell::new(false),
                 untidy: RefCell::default(),
+                trims: Cell::new(0),
                 leased,
             }),
         }
@@ -155,27 +158,30 @@ impl Magazine {
         .await;
     }
 
-    /// Frees what this magazine and the depot do not need in calm times.
+    /// Frees what this magazine and the depot do not need in calm times. What was made by other threads may become free by that, so
+    /// their magazines are told that there is a surplus.
     pub fn trim(&self) {
         self.inner.surplus.set(false);
-        // What is hoarded counts as in use: it must not keep a small pool tight.
-        let large = if self.tight() { 0 } else { KEEP };
-        for (hoard, most) in [(&self.inner.small, KEEP), (&self.inner.large, large)] {
+        for (hoard, most) in [(&self.inner.small, KEEP), (&self.inner.large, 0)] {
             let most = hoard.slots.borrow().len().min(most);
             let spare = hoard.slots.borrow_mut().split_off(most);
             for slot in spare {
                 self.inner.depot.give(slot);
             }
         }
-        self.inner.depot.trim();
+        self.inner.depot.trim(self.inner.id);
     }
 
     /// Never ends: hands the hoard back whenever somebody, on any worker, has to wait. A worker runs
     /// this beside its connections.
     pub async fn recall(&self) {
         poll_fn(|cx| {
-            if self.inner.depot.set_recall(self.inner.id, cx.waker()) {
+            let told = self.inner.depot.set_recall(self.inner.id, cx.waker());
+            if told.wanted {
                 self.inner.flush();
+            }
+            if self.inner.trims.replace(told.trims) != told.trims {
+                self.inner.note_surplus();
             }
             Poll::<()>::Pending
         })
@@ -223,15 +229,20 @@ impl Inner {
         let mut slots = hoard.slots.borrow_mut();
         let hoarding = slots.len() < most;
         if hoarding {
+            let calm = slot.size == Size::Small && slots.len() < KEEP;
             slots.push(slot);
-            if slots.len() <= KEEP {
+            drop(slots);
+            if calm {
                 return;
             }
-            drop(slots);
         } else {
             drop(slots);
             self.depot.give(slot);
         }
+        self.note_surplus();
+    }
+
+    fn note_surplus(&self) {
         if !self.surplus.replace(true)
             && let Some(waker) = self.untidy.borrow_mut().take()
         {

@@ -6,6 +6,6 @@ pub fn give_back() {
     // SAFETY: takes no pointer and may be called by any thread at any time; it only looks at what is free already.
     #[allow(unsafe_code)]
     unsafe {
-        libmimalloc_sys::mi_collect(false);
+        libmimalloc_sys::mi_collect(true);
     }
 }
