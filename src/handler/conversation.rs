@@ -19,6 +19,7 @@ use crate::metrics::cells::ListenerCells;
 use crate::pool::Magazine;
 use crate::relay::stream::Stream;
 use crate::relay::{End, Moved, Outcome, Relay};
+use crate::sys::socket::reset_on_close;
 use crate::upstream::Pick;
 use crate::upstream::dial::Dialed;
 
@@ -170,7 +171,9 @@ impl Conversation {
             abort(back.into_socket()).await;
         } else {
             drop(back);
-            if !outcome.front_ended {
+            if outcome.front_stalled {
+                reset_on_close(front.socket());
+            } else if !outcome.front_ended {
                 linger(front.socket()).await;
             }
         }

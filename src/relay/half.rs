@@ -148,6 +148,8 @@ pub(super) struct Half {
     aside: Rest,
     /// What was put aside may hold whole records: look at it without waiting for more.
     unseen: bool,
+    /// Nothing is read, because the sink's kernel has not yet sent what it was given before.
+    blocked: bool,
     /// A place in the queue for a lease.
     wait: Option<Wait>,
     note: Option<Box<Note>>,
@@ -177,6 +179,7 @@ impl Half {
             lease: None,
             unseen: rest.is_some(),
             aside: rest,
+            blocked: false,
             wait: None,
             note: None,
             farewell: None,
@@ -212,9 +215,9 @@ impl Half {
         self.lease.is_some()
     }
 
-    /// Whether bytes are held: the sink takes nothing, or the source has sent a part of a record.
+    /// Whether bytes are held, here or by the kernel for the sink, which takes nothing; or the source has sent a part of a record.
     pub(super) fn burdened(&self) -> bool {
-        self.lease.is_some() || self.aside.is_some()
+        self.lease.is_some() || self.aside.is_some() || self.note.is_some() || self.blocked
     }
 
     /// Makes do with a small buffer where a large one is held for what fits it: the rest of a burst.
@@ -358,6 +361,7 @@ impl Half {
                         .get_or_insert_with(|| Box::new(Ended::SinkGone(error)));
                 }
                 self.phase = Phase::Done;
+                self.blocked = false;
                 self.lease = None;
                 self.wait = None;
                 self.note = None;
@@ -456,11 +460,13 @@ impl Half {
                 self.lease = None;
             }
             let room = if pool.tight() && self.lease.is_none() {
-                ready!(sink.socket.poll_write_room(cx))?
+                sink.socket.poll_write_room(cx)
             } else {
-                ready!(sink.socket.poll_write_ready(cx))?;
-                usize::MAX
+                let ready = sink.socket.poll_write_ready(cx);
+                ready.map_ok(|()| usize::MAX)
             };
+            self.blocked = room.is_pending();
+            let room = ready!(room)?;
             match source.socket.poll_read_ready(cx) {
                 Poll::Pending => {
                     if pool.tight() {

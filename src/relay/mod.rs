@@ -138,6 +138,9 @@ pub struct Outcome {
     pub abort_back: bool,
     /// Whether the client ended its TCP stream, so that nobody need wait for it.
     pub front_ended: bool,
+    /// Whether the client takes nothing of what is there for it. It gets a reset: our kernel would keep those bytes for it otherwise,
+    /// long after the socket is closed.
+    pub front_stalled: bool,
     /// Whether the client was told a stream error: it may answer with the end of its stream, before it is sent the end.
     pub parting: bool,
 }
@@ -357,6 +360,7 @@ impl Relay {
             end,
             abort_back,
             front_ended,
+            front_stalled: false,
             parting: self.down.parting(),
         }
     }
@@ -438,11 +442,12 @@ impl Future for Relay {
                     return Poll::Ready(this.outcome());
                 }
                 Poll::Ready(Expired::Ended(end)) => {
-                    let front_ended = up.source_ended();
+                    let front_stalled = matches!(end, End::Stalled) && down.burdened();
                     return Poll::Ready(Outcome {
                         end,
                         abort_back: false,
-                        front_ended,
+                        front_ended: up.source_ended(),
+                        front_stalled,
                         parting: false,
                     });
                 }

@@ -84,6 +84,10 @@ class Teller:
         file.write(self.answers.get(path) or b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
         file.flush()
 
+    def forget(self):
+        self.heads.clear()
+        self.bodies.clear()
+
     @property
     def paths(self):
         return [head.split()[1].decode() for head in self.heads]
@@ -230,6 +234,11 @@ def from_two(scope):
         while not two.streams[number][2] and two.read():
             pass
         status = two.streams[number][0]
+        if what == "a length of 0 before a body" and status == 200:
+            # The request was whole, and was answered before its body came to light: that is never passed on.
+            expect_equal((teller.paths, teller.bodies), (["/seen"], [b""]), f"{what}: what the server saw")
+            teller.forget()
+            continue
         expect(status is None or 400 <= status < 500, f"{what}: answer {status}")
         expect("/hidden" not in teller.paths and "/seen" not in teller.paths, f"{what}: the server saw {teller.paths}")
     for path in ("/a HTTP/1.1\r\nX-B: c", "/a b", "no-slash", ""):
