@@ -195,6 +195,7 @@ fn every_line_of_the_example_can_be_changed() {
         .replace("pool = true", "pool = false")
         .replace("probe = true", "probe = false")
         .replace("\"64KiB\"", "\"32KiB\"")
+        .replace("\"128KiB\"", "\"96KiB\"")
         .replace("level = \"info\"", "level = \"warn\"")
         .replace("\"text\"", "\"json\"")
         .replace("[\"xmpp-client\"]", "[]")

@@ -51,6 +51,10 @@ pub fn pool_floor(workers: usize, buffer_size: usize) -> usize {
 /// The kernel itself takes no socket buffer below some 2 KiB, and none at or above 2 GiB.
 pub const SOCKET_BUFFERS: RangeInclusive<usize> = 2 * KIB..=GIB;
 
+/// What may wait in the kernel that the path has no room for. Without a bound the kernel takes what its send buffer can grow to, some
+/// 4 MiB for each client that has stopped reading; this is more than a path needs between two rounds of the event loop.
+pub const NOTSENT_LOWAT: usize = 128 * KIB;
+
 /// Keepalive: the first probe comes before the idle timers of most NATs and cloud balancers (a few
 /// minutes) forget a silent connection, and seldom enough for a phone's battery.
 pub const KEEPALIVE: Duration = Duration::from_secs(75);

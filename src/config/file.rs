@@ -253,6 +253,8 @@ pub struct SocketsTable {
     pub back_recv_buffer: Option<Given<SocketBuffer>>,
     /// SO_SNDBUF towards backends.
     pub back_send_buffer: Option<Given<SocketBuffer>>,
+    /// TCP_NOTSENT_LOWAT, both sides.
+    pub notsent_lowat: Option<Given<SocketBuffer>>,
     /// TCP keepalive, both sides.
     pub keepalive: Option<Given<Duration>>,
     /// TCP_USER_TIMEOUT, both sides.
@@ -540,6 +542,7 @@ impl SocketsTable {
             front_send_buffer: table.value("front_send_buffer", str::parse),
             back_recv_buffer: table.value("back_recv_buffer", str::parse),
             back_send_buffer: table.value("back_send_buffer", str::parse),
+            notsent_lowat: table.value("notsent_lowat", str::parse),
             keepalive: table.value("keepalive", units::duration),
             user_timeout: table.value("user_timeout", units::duration),
         }

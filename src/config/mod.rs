@@ -384,6 +384,8 @@ pub struct Socket {
     pub recv_buffer: SocketBuffer,
     /// Kernel send buffer in bytes (SO_SNDBUF), or the kernel's own tuning.
     pub send_buffer: SocketBuffer,
+    /// How much may wait in the kernel that the path has no room for (TCP_NOTSENT_LOWAT), or the kernel's own setting.
+    pub notsent_lowat: SocketBuffer,
     /// TCP keepalive: silence before the first probe; three probes follow, a sixth of it apart. Zero: off.
     pub keepalive: Duration,
     /// TCP_USER_TIMEOUT: longest that sent bytes may stay unacknowledged. Zero: the kernel's default.

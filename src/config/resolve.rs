@@ -107,6 +107,7 @@ impl File {
         let plain = Socket {
             recv_buffer: SocketBuffer::Auto,
             send_buffer: SocketBuffer::Auto,
+            notsent_lowat: SocketBuffer::Bytes(defaults::NOTSENT_LOWAT),
             keepalive: defaults::KEEPALIVE,
             user_timeout: defaults::USER_TIMEOUT,
         };
@@ -723,6 +724,7 @@ fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Soc
         buffer(&table.back_recv_buffer, back.recv_buffer),
         buffer(&table.back_send_buffer, back.send_buffer),
     );
+    let notsent_lowat = buffer(&table.notsent_lowat, front.notsent_lowat);
     let keepalive = table.keepalive.as_ref();
     let keepalives = &defaults::KEEPALIVES;
     let keepalive = faults.zero_or_within(keepalive, front.keepalive, keepalives, duration_text);
@@ -735,6 +737,7 @@ fn sockets(table: &SocketsTable, base: [Socket; 2], faults: &mut Faults) -> [Soc
     [front_buffers, back_buffers].map(|(recv_buffer, send_buffer)| Socket {
         recv_buffer,
         send_buffer,
+        notsent_lowat,
         keepalive,
         user_timeout,
     })

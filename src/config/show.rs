@@ -65,6 +65,7 @@ impl Config {
         writeln!(out, "front_send_buffer = \"{}\"", front.send_buffer)?;
         writeln!(out, "back_recv_buffer = \"{}\"", back.recv_buffer)?;
         writeln!(out, "back_send_buffer = \"{}\"", back.send_buffer)?;
+        writeln!(out, "notsent_lowat = \"{}\"", front.notsent_lowat)?;
         writeln!(out, "keepalive = \"{}\"", duration_text(front.keepalive))?;
         writeln!(
             out,

@@ -207,6 +207,7 @@ pub fn socket_options(socket: &config::Socket) -> Options {
     Options {
         recv_buffer: bytes(socket.recv_buffer),
         send_buffer: bytes(socket.send_buffer),
+        notsent_lowat: bytes(socket.notsent_lowat),
         keepalive: socket.keepalive,
         user_timeout: socket.user_timeout,
     }

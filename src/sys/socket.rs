@@ -17,6 +17,8 @@ pub struct Options {
     pub recv_buffer: Option<usize>,
     /// SO_SNDBUF in bytes; `None`: the kernel's own tuning.
     pub send_buffer: Option<usize>,
+    /// TCP_NOTSENT_LOWAT in bytes: how much may wait in the kernel that the path has no room for; `None`: a send buffer full.
+    pub notsent_lowat: Option<usize>,
     /// Silence before the first keepalive probe; three more follow, a sixth of it apart. Zero: none.
     pub keepalive: Duration,
     /// TCP_USER_TIMEOUT. Zero: the kernel's default.
@@ -33,6 +35,9 @@ impl Options {
         }
         if let Some(bytes) = self.send_buffer {
             socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.notsent_lowat {
+            socket.set_tcp_notsent_lowat(u32::try_from(bytes).unwrap_or(u32::MAX))?;
         }
         socket.set_tcp_nodelay(true)?;
         if !self.keepalive.is_zero() {
@@ -178,6 +183,7 @@ mod tests {
     const OPTIONS: Options = Options {
         recv_buffer: Some(16_384),
         send_buffer: Some(8_192),
+        notsent_lowat: Some(65_536),
         keepalive: Duration::from_secs(90),
         user_timeout: Duration::from_secs(70),
     };
@@ -186,6 +192,7 @@ mod tests {
         // Linux doubles what is asked for.
         assert_eq!(socket.recv_buffer_size().unwrap(), 32_768);
         assert_eq!(socket.send_buffer_size().unwrap(), 16_384);
+        assert_eq!(socket.tcp_notsent_lowat().unwrap(), 65_536);
         assert!(socket.tcp_nodelay().unwrap());
         assert!(socket.keepalive().unwrap());
         assert_eq!(
