@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use crate::config::units::size_text;
 use crate::config::{self, Config, ConfigError, Fault, MaxConnections};
-use crate::sys::{files, socket};
+use crate::sys::files;
 use crate::tls::terms::TicketKey;
 
 use super::instance::max_connections;
 use super::telemetry::try_access_log;
-use super::{StartError, build};
+use super::{StartError, build, granted};
 
 /// Widest line that lists names.
 const WIDTH: usize = 96;
@@ -54,28 +54,21 @@ pub fn check(config: &Config, found: Vec<Fault>, told: usize) -> Result<String, 
         "  socket buffers as asked -> as given (the kernel doubles what is asked):".to_owned(),
     );
     for listener in &config.listeners {
-        for (side, settings) in [("front", &listener.front), ("back", &listener.back)] {
-            let options = build::socket_options(settings);
-            let (recv, send) = socket::for_connect(listener.addr, &options)
-                .and_then(|socket| socket::buffers(&socket))
-                .map_err(StartError::system(format!(
-                    "listener.{}: socket",
-                    listener.name
-                )))?;
-            let (recv, send) = (
-                Given::new(options.recv_buffer, recv),
-                Given::new(options.send_buffer, send),
-            );
+        for side in granted::sides(listener).map_err(StartError::system(format!(
+            "listener.{}: socket",
+            listener.name
+        )))? {
             lines.push(format!(
-                "    {} {side}: receive {}, send {}",
+                "    {} {}: {}",
                 listener.name,
-                recv.text(),
-                send.text()
+                side.name,
+                side.text()
             ));
-            for (given, way, limit) in [(recv, "recv", "rmem_max"), (send, "send", "wmem_max")] {
-                let warning = given.warning(&format!("{side} {way}_buffer"), limit);
-                warnings.extend(warning.filter(|text| !warnings.contains(text)));
-            }
+            let new = side.warnings();
+            warnings.extend(
+                new.filter(|text| !warnings.contains(text))
+                    .collect::<Vec<_>>(),
+            );
         }
     }
     if let Some(certificates) = &snapshot.certificates {
@@ -100,51 +93,6 @@ pub fn check(config: &Config, found: Vec<Fault>, told: usize) -> Result<String, 
         let _ = writeln!(page, "# {line}");
     }
     Ok(page)
-}
-
-/// One buffer of a socket, in bytes.
-#[derive(Clone, Copy)]
-struct Given {
-    /// `None`: auto.
-    asked: Option<usize>,
-    given: usize,
-}
-
-impl Given {
-    fn new(asked: Option<usize>, given: usize) -> Self {
-        Self { asked, given }
-    }
-
-    fn capped(self) -> bool {
-        self.asked.is_some_and(|asked| self.given / 2 < asked)
-    }
-
-    fn text(self) -> String {
-        let given = bytes_text(self.given);
-        match self.asked {
-            None => format!("auto (grows from {given})"),
-            Some(asked) if self.capped() => format!("{} -> {given} (capped)", bytes_text(asked)),
-            Some(asked) => format!("{} -> {given}", bytes_text(asked)),
-        }
-    }
-
-    fn warning(self, what: &str, limit: &str) -> Option<String> {
-        let asked = bytes_text(self.asked.filter(|_| self.capped())?);
-        let most = bytes_text(self.given / 2);
-        Some(format!(
-            "{what} {asked} is capped by net.core.{limit} at {most}"
-        ))
-    }
-}
-
-/// [`size_text`], with a unit also where there are only bytes.
-fn bytes_text(bytes: usize) -> String {
-    let text = size_text(bytes);
-    if text.ends_with('B') {
-        text
-    } else {
-        format!("{text}B")
-    }
 }
 
 /// The first names, as many as a line has room for.
@@ -188,28 +136,6 @@ fn too_many_connections(config: &Config) -> Option<String> {
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buffers_are_told_in_one_unit_with_who_capped_them() {
-        const KIB: usize = 1024;
-        let warning = "front send_buffer 64MiB is capped by net.core.wmem_max at 208KiB";
-        for (asked, given, text, told) in [
-            (None, 128 * KIB, "auto (grows from 128KiB)", None),
-            (Some(4 * KIB), 8 * KIB, "4KiB -> 8KiB", None),
-            (Some(1152), 2304, "1152B -> 2304B", None),
-            (
-                Some(64 << 20),
-                416 * KIB,
-                "64MiB -> 416KiB (capped)",
-                Some(warning),
-            ),
-        ] {
-            let given = Given::new(asked, given);
-            assert_eq!(given.text(), text);
-            let found = given.warning("front send_buffer", "wmem_max");
-            assert_eq!(found.as_deref(), told);
-        }
-    }
 
     #[test]
     fn a_long_list_of_names_is_cut() {

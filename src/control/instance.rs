@@ -24,7 +24,7 @@ use crate::worker::{self, Parts, WorkerHandle};
 
 use super::admin::Readiness;
 use super::telemetry::{Telemetry, open_access_log};
-use super::{Load, StartError, build, joined, probe, shared};
+use super::{Load, StartError, build, granted, joined, probe, shared};
 
 /// Descriptors kept for other things than connections: listeners, logs, the admin listener and its clients.
 const FILES_RESERVED: u64 = 32;
@@ -186,6 +186,7 @@ impl Instance {
                 "listening"
             );
         }
+        self.tell_socket_buffers();
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             workers = config.workers,
@@ -194,6 +195,25 @@ impl Instance {
             max_connections = max_connections(config),
             "ready"
         );
+    }
+
+    /// What the kernel gives, once for all listeners with the same.
+    fn tell_socket_buffers(&self) {
+        let mut told = Vec::new();
+        for listener in &self.config.listeners {
+            // Who cannot be asked now was asked at the bind.
+            for side in granted::sides(listener).into_iter().flatten() {
+                let text = side.text();
+                if told.contains(&(side.name, text.clone())) {
+                    continue;
+                }
+                tracing::info!(listener = %listener.name, side = side.name, "socket buffers: {text}");
+                for warning in side.warnings() {
+                    tracing::warn!(listener = %listener.name, "{warning}");
+                }
+                told.push((side.name, text));
+            }
+        }
     }
 
     /// Reads settings and certificates anew. New connections get what can be changed in place; live ones

@@ -11,6 +11,7 @@ pub mod admin;
 pub mod build;
 pub mod check;
 pub mod demo;
+mod granted;
 pub mod healthcheck;
 mod instance;
 mod page;

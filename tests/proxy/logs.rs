@@ -169,3 +169,29 @@ async fn a_flood_of_one_warning_is_a_few_lines_and_a_count() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_the_kernel_gives_for_socket_buffers_is_told_once() {
+    within(60, async {
+        let backend = EchoBackend::start();
+        let vestibule = Setup::new("tls", backend.addr())
+            .args(&["--front-send-buffer", "4KiB", "--back-recv-buffer", "1GiB"])
+            .start()
+            .await;
+        vestibule.says("ready").await;
+        let said = vestibule.said();
+        let told = |words: &str| said.matches(words).count();
+        assert_eq!(told("socket buffers: "), 2, "{said}");
+        assert_eq!(
+            told("send 4KiB -> 8KiB, at most 128KiB of it unsent"),
+            1,
+            "{said}"
+        );
+        assert_eq!(
+            told("back recv_buffer 1GiB is capped by net.core.rmem_max at "),
+            1,
+            "{said}"
+        );
+    })
+    .await;
+}
