@@ -43,10 +43,7 @@ impl Side {
         let (recv, send) = (self.recv.text(), self.send.text());
         match self.unsent {
             None => format!("receive {recv}, send {send}"),
-            Some(most) => format!(
-                "receive {recv}, send {send}, at most {} of it unsent",
-                bytes_text(most)
-            ),
+            Some(most) => format!("receive {recv}, send {send}, unsent {}", bytes_text(most)),
         }
     }
 
@@ -82,7 +79,7 @@ impl Given {
     fn text(self) -> String {
         let given = bytes_text(self.given);
         match self.asked {
-            None => format!("auto (grows from {given})"),
+            None => format!("auto (from {given})"),
             Some(asked) if self.capped() => format!("{} -> {given} (capped)", bytes_text(asked)),
             Some(asked) => format!("{} -> {given}", bytes_text(asked)),
         }
@@ -116,7 +113,7 @@ mod tests {
         const KIB: usize = 1024;
         let warning = "front send_buffer 64MiB is capped by net.core.wmem_max at 208KiB";
         for (asked, given, text, told) in [
-            (None, 128 * KIB, "auto (grows from 128KiB)", None),
+            (None, 128 * KIB, "auto (from 128KiB)", None),
             (Some(4 * KIB), 8 * KIB, "4KiB -> 8KiB", None),
             (Some(1152), 2304, "1152B -> 2304B", None),
             (

@@ -62,10 +62,12 @@ impl Lines {
         thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let _alive = alive;
                 while let Ok(Some(line)) = lines.recv() {
                     writer.line(&line);
                 }
+                // In this order: once the end is told, no line is taken any more.
+                drop(lines);
+                drop(alive);
             })?;
         Ok(Self {
             queue,
