@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-LABEL, BAR, STEP, WIDTH, VALUE = 150, 15, 22, 300, 70
+LABEL, BAR, STEP, WIDTH, VALUE = 180, 15, 22, 300, 70
 STYLE = """
 text { font: 13px sans-serif; fill: #1d2733 }
 .page { fill: #fff }

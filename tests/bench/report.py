@@ -160,7 +160,10 @@ class Results:
 
 
 def table(results, measures, peers):
+    """Markdown with a row for each measure; without peers and measures that have no figures."""
     lines = []
+    seen = {(peer, measure.scenario) for measure in measures for peer in peers}
+    peers = [peer for peer in peers if any(key in results.values or key in results.bad for key in seen if key[0] == peer)]
     for measure in measures:
         spreads = [results.spread(peer, measure) for peer in peers]
         known = [spread[1] for spread in spreads if spread]
