@@ -217,9 +217,9 @@ def report(rows, plots=None):
 
 def draw(results, peers, folder, runs):
     folder.mkdir(parents=True, exist_ok=True)
-    foot = ["; ".join(results.machine) + f". Medians of {runs} runs; thin lines: from the least to the most.",
-            ", ".join(f"{peer} {about['version']}".strip() for peer, about in results.about.items())]
     shown = [peer for peer in peers if not peer.startswith("vestibule-")]
+    foot = ["; ".join(results.machine) + f". Medians of {runs} runs; thin lines: from the least to the most.",
+            ", ".join(f"{peer} {results.about[peer]['version']}".strip() for peer in shown)]
     names = iter(("memory", "chat", "messages", "handshakes", "bulk", "growth"))
     for (_, measures), name in zip(GROUPS.items(), names):
         panels = []
