@@ -9,12 +9,16 @@ use std::process::Command;
 
 use vestibule::config::file::File;
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "CHANGELOG.md",
+    "benches/README.md",
+    "docs/benchmarks.md",
     "docs/http.md",
     "docs/operating.md",
+    "docs/tuning.md",
     "docs/xmpp.md",
+    "tests/bench/README.md",
 ];
 
 fn read(path: &str) -> String {
