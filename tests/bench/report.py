@@ -78,9 +78,9 @@ MIB = 1 / 1024
 GROUPS = {
     "Memory of silent connections (5,000)": [
         Measure("idle-tcp", "bytes: KiB for each", "kib_per_conn", plot=True),
-        Measure("idle-tcp", "bytes: KiB for each, a second after 256 KiB there and back over all", "kib_per_conn_after_burst"),
+        Measure("idle-tcp", "bytes: KiB for each, a second after a burst", "kib_per_conn_after_burst"),
         Measure("idle-web", "WebSocket: KiB for each", "kib_per_conn", plot=True),
-        Measure("idle-web", "WebSocket: KiB for each, a second after that burst", "kib_per_conn_after_burst", plot=True),
+        Measure("idle-web", "WebSocket: KiB for each, a second after a burst", "kib_per_conn_after_burst", plot=True),
     ],
     "Chat over WebSocket": [
         Measure("chat-2000", "2,000 users: CPU-µs for a delivery", "cpu_us", plot=True),
@@ -150,6 +150,14 @@ class Results:
                 kept = self.bad if faults(row) else self.values
                 kept.setdefault((row["peer"], row["kind"]), []).append(row)
 
+    def medians(self, kinds):
+        """Of how many runs the medians of these (peer, scenario) are."""
+        runs = [len(self.values[kind]) for kind in kinds if kind in self.values]
+        least, most = min(runs, default=0), max(runs, default=0)
+        if most == 1:
+            return "One run of each"
+        return f"Medians of {most} runs" if least == most else f"Medians of {least} to {most} runs"
+
     def spread(self, peer, measure):
         """Least, median and most; None where there is none, or where a run had errors."""
         if (peer, measure.scenario) in self.bad:
@@ -193,8 +201,7 @@ def table(results, measures, peers):
 def report(rows, plots=None):
     results = Results(rows)
     peers = list(results.about)
-    runs = max((len(rows) for rows in results.values.values()), default=0)
-    lines = [f"{'; '.join(results.machine)}. Medians of {runs} {'run' if runs == 1 else 'runs, ± half the spread'}; the best is bold.", "",
+    lines = [f"{'; '.join(results.machine)}. {results.medians(results.values)}, ± half the spread; the best is bold.", "",
              "| peer | version | settings |", "|---|---|---|"]
     lines += [f"| {peer} | {about['version']} | {about['settings']} |" for peer, about in results.about.items()]
     for title, measures in GROUPS.items():
@@ -211,24 +218,26 @@ def report(rows, plots=None):
         lines += ["", f"Everything else on the machine took {statistics.median(noise):.0f} % of one CPU meanwhile (median; most "
                       f"{noise[-1]:.0f} %)."]
     if plots:
-        draw(results, peers, Path(plots), runs)
+        draw(results, peers, Path(plots))
     return "\n".join(lines)
 
 
-def draw(results, peers, folder, runs):
+def draw(results, peers, folder):
     folder.mkdir(parents=True, exist_ok=True)
     shown = [peer for peer in peers if not peer.startswith("vestibule-")]
-    foot = ["; ".join(results.machine) + f". Medians of {runs} runs; thin lines: from the least to the most.",
-            ", ".join(f"{peer} {results.about[peer]['version']}".strip() for peer in shown)]
     names = iter(("memory", "chat", "messages", "handshakes", "bulk", "growth"))
     for (_, measures), name in zip(GROUPS.items(), names):
-        panels = []
+        panels, drawn = [], set()
         for measure in measures:
             spreads = [(peer, results.spread(peer, measure)) for peer in shown] if measure.plot else []
             values = [(peer, spread, peer == "vestibule", measure.text(spread[1])) for peer, spread in spreads if spread]
             if values:
                 panels.append((measure.title, values))
+                drawn |= {(peer, measure.scenario) for peer, *_ in values}
         if panels:
+            there = [peer for peer in shown if any(peer == name for name, _ in drawn)]
+            foot = [f"{'; '.join(results.machine)}. {results.medians(drawn)}; thin lines: from the least to the most.",
+                    ", ".join(f"{peer} {results.about[peer]['version']}".strip() for peer in there)]
             bars(panels, foot, folder / f"{name}.svg")
 
 
