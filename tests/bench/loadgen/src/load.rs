@@ -1,8 +1,9 @@
 //! Many users at once: they get ready, begin together, are measured, and stop.
 
 use crate::Result;
-use crate::report::{Meter, Window, histogram};
+use crate::report::{Meter, Window, histogram, percentiles, print, rounded};
 use hdrhistogram::Histogram;
+use serde_json::Value;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -33,10 +34,10 @@ pub struct Load {
 
 /// What a window gave.
 pub struct Measurement {
-    pub window: Window,
+    window: Window,
     /// Operations in it.
-    pub done: u64,
-    pub latencies: Histogram<u64>,
+    done: u64,
+    latencies: Histogram<u64>,
 }
 
 /// When the window is, in seconds.
@@ -155,6 +156,22 @@ impl Load {
             done,
             latencies,
         }
+    }
+
+    /// Prints what was measured, beside what only this scenario knows.
+    pub fn print(&self, scenario: &str, mut result: Value, measurement: &Measurement) {
+        let Measurement {
+            window,
+            done,
+            latencies,
+        } = measurement;
+        result["operations"] = (*done).into();
+        result["errors"] = self.errors.load(Relaxed).into();
+        result["first_error"] = self.first_error().into();
+        result["per_second"] = rounded(*done as f64 / window.seconds).into();
+        result["cpu_us"] = window.cpu_us(*done).into();
+        result["us"] = percentiles(latencies);
+        print(scenario, result, window);
     }
 
     /// Lets the users begin, and waits until `users` operations ended one way or the other, or `limit` is over.

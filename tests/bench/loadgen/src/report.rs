@@ -5,11 +5,15 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Whose processes are measured.
+/// The proxy, and whose processes are measured.
 #[derive(clap::Args)]
 pub struct Measured {
+    /// Where the proxy listens
+    #[arg(long)]
+    pub addr: SocketAddr,
     /// Processes of the proxy; what they start is counted with them
     #[arg(long, value_delimiter = ',', required = true)]
     pids: Vec<u32>,

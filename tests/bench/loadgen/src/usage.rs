@@ -13,14 +13,6 @@ pub struct Processes {
     roots: Vec<u32>,
 }
 
-/// Memory, in KiB.
-#[derive(Clone, Copy, Default)]
-pub struct Memory {
-    /// Proportional set size: what several processes share is counted once.
-    pub pss: u64,
-    pub threads: u64,
-}
-
 /// The whole machine, in seconds of CPU.
 #[derive(Clone, Copy, Default)]
 pub struct Machine {
@@ -31,7 +23,6 @@ pub struct Machine {
 struct Stat {
     parent: u32,
     cpu: f64,
-    threads: u64,
 }
 
 /// `/proc/PID/stat`; proc(5).
@@ -48,7 +39,6 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat {
         parent: number(1) as u32,
         cpu: (number(11) + number(12) + number(13) + number(14)) as f64 * TICK,
-        threads: number(17),
     })
 }
 
@@ -84,25 +74,14 @@ impl Processes {
         self.all().into_iter().filter_map(stat).map(|s| s.cpu).sum()
     }
 
-    pub fn memory(&self) -> Memory {
-        let mut memory = Memory::default();
-        for pid in self.all() {
-            let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
-                continue;
-            };
-            memory.threads += stat(pid).map_or(0, |s| s.threads);
-            memory.pss += text
-                .lines()
-                .find_map(|line| {
-                    line.strip_prefix("Pss:")?
-                        .split_whitespace()
-                        .next()?
-                        .parse::<u64>()
-                        .ok()
-                })
-                .unwrap_or(0);
-        }
-        memory
+    /// Proportional set size in KiB: what several processes share is counted once.
+    pub fn pss(&self) -> u64 {
+        let one = |pid| {
+            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        self.all().into_iter().filter_map(one).sum()
     }
 }
 

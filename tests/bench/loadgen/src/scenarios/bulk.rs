@@ -6,7 +6,6 @@ use crate::load::Load;
 use crate::report::{Measured, Meter, print, rounded};
 use serde_json::{Value, json};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -17,9 +16,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     #[arg(long, value_enum, default_value_t = Mode::Tcp)]
     mode: Mode,
     #[arg(long, default_value_t = 4)]
@@ -38,7 +34,7 @@ enum Way {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, args.mode, false);
+    let client = Client::new(args.measured.addr, args.mode, false);
     let meter = Meter::new(&args.measured);
     let each = (args.gib * GIB / args.conns as f64) as u64;
     let mut result = json!({ "mode": args.mode.name(), "conns": args.conns, "gib": args.gib });
@@ -55,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
         result[name] = json!({
             "cpu_s_per_gib": rounded(window.cpu / args.gib),
             "mib_per_second": rounded(args.gib * 1024.0 / window.seconds),
-            "pss_kib": meter.proxy.memory().pss,
+            "pss_kib": meter.proxy.pss(),
         });
         failed.0 += args.conns as u64 - load.done.load(Relaxed);
         failed.1 += &load.first_error();

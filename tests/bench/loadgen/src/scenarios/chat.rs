@@ -4,12 +4,11 @@
 use crate::Result;
 use crate::client::{Client, Connection, Mode};
 use crate::load::{Load, Times};
-use crate::report::{Measured, Meter, percentiles, print, rounded};
+use crate::report::{Measured, Meter, rounded};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,9 +24,6 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     #[arg(long, default_value_t = 2000)]
     users: usize,
     #[command(flatten)]
@@ -52,9 +48,9 @@ thread_local! {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, Mode::Web, false);
+    let client = Client::new(args.measured.addr, Mode::Web, false);
     let meter = Meter::new(&args.measured);
-    let base = meter.proxy.memory();
+    let base = meter.proxy.pss();
     let chat = Arc::new(Chat {
         epoch: Instant::now(),
         expected: AtomicU64::new(0),
@@ -75,8 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
         )
     })?;
     let measurement = load.measure(args.times, &meter);
-    let memory = meter.proxy.memory();
-    let (window, done) = (measurement.window, measurement.done);
+    let memory = meter.proxy.pss();
 
     let stopped = Instant::now();
     let missing = || {
@@ -89,18 +84,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let result = json!({
         "users": users,
-        "delivered": done,
         "lost": missing(),
         "out_of_order": chat.out_of_order.load(Relaxed),
-        "errors": load.errors.load(Relaxed),
-        "first_error": load.first_error(),
-        "per_second": rounded(done as f64 / window.seconds),
-        "cpu_us": window.cpu_us(done),
-        "us": percentiles(&measurement.latencies),
-        "pss_kib": memory.pss,
-        "kib_per_conn": rounded((memory.pss as f64 - base.pss as f64) / users as f64),
+        "pss_kib": memory,
+        "kib_per_conn": rounded((memory as f64 - base as f64) / users as f64),
     });
-    print("chat", result, &window);
+    load.print("chat", result, &measurement);
     Ok(())
 }
 

@@ -4,18 +4,13 @@
 use crate::Result;
 use crate::client::{Client, Mode};
 use crate::load::{Load, Pace, Rate, Times};
-use crate::report::{Measured, Meter, percentiles, print, rounded};
+use crate::report::{Measured, Meter};
 use serde_json::json;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     #[arg(long, value_enum, default_value_t = Mode::Tcp)]
     mode: Mode,
     #[arg(long, default_value_t = 64)]
@@ -32,7 +27,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, args.mode, false);
+    let client = Client::new(args.measured.addr, args.mode, false);
     let meter = Meter::new(&args.measured);
     let (conns, message) = (args.conns, args.message);
     let rate = args.rate;
@@ -40,20 +35,13 @@ pub fn run(args: &Args) -> Result<()> {
         user(client.clone(), message, rate.of_user(index, conns), load)
     })?;
     let measurement = load.measure(args.times, &meter);
-    let memory = meter.proxy.memory();
-    let (window, done) = (measurement.window, measurement.done);
+    let memory = meter.proxy.pss();
     let result = json!({
         "mode": args.mode.name(),
         "conns": conns,
-        "messages": done,
-        "errors": load.errors.load(Relaxed),
-        "first_error": load.first_error(),
-        "per_second": rounded(done as f64 / window.seconds),
-        "cpu_us": window.cpu_us(done),
-        "us": percentiles(&measurement.latencies),
-        "pss_kib": memory.pss,
+        "pss_kib": memory,
     });
-    print("echo", result, &window);
+    load.print("echo", result, &measurement);
     Ok(())
 }
 

@@ -3,10 +3,9 @@
 use crate::Result;
 use crate::client::{Client, Mode};
 use crate::load::{Load, Times};
-use crate::report::{Measured, Meter, percentiles, print, rounded};
+use crate::report::{Measured, Meter, rounded};
 use serde_json::json;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -17,9 +16,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     /// How many at a time
     #[arg(long, default_value_t = 16)]
     conns: usize,
@@ -33,7 +29,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, Mode::Web, args.resume);
+    let client = Client::new(args.measured.addr, Mode::Web, args.resume);
     let meter = Meter::new(&args.measured);
     let resumed = Arc::new(AtomicU64::new(0));
     let theirs = resumed.clone();
@@ -41,19 +37,12 @@ pub fn run(args: &Args) -> Result<()> {
         user(client.clone(), theirs.clone(), load)
     })?;
     let measurement = load.measure(args.times, &meter);
-    let (window, done) = (measurement.window, measurement.done);
     let ever = load.done.load(Relaxed).max(1);
     let result = json!({
         "conns": args.conns,
-        "handshakes": done,
         "resumed_percent": rounded(100.0 * resumed.load(Relaxed) as f64 / ever as f64),
-        "errors": load.errors.load(Relaxed),
-        "first_error": load.first_error(),
-        "per_second": rounded(done as f64 / window.seconds),
-        "cpu_us": window.cpu_us(done),
-        "us": percentiles(&measurement.latencies),
     });
-    print("handshake", result, &window);
+    load.print("handshake", result, &measurement);
     Ok(())
 }
 

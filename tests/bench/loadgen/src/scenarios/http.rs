@@ -3,11 +3,9 @@
 use crate::Result;
 use crate::client::{Client, Mode};
 use crate::load::{Load, Pace, Rate, Times};
-use crate::report::{Measured, Meter, percentiles, print, rounded};
+use crate::report::{Measured, Meter};
 use serde_json::json;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 const REQUEST: &[u8] =
@@ -15,9 +13,6 @@ const REQUEST: &[u8] =
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     #[arg(long, default_value_t = 64)]
     conns: usize,
     #[command(flatten)]
@@ -29,24 +24,17 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, Mode::Web, false);
+    let client = Client::new(args.measured.addr, Mode::Web, false);
     let meter = Meter::new(&args.measured);
     let (conns, rate) = (args.conns, args.rate);
     let load = Load::start(conns, move |index, load| {
         user(client.clone(), rate.of_user(index, conns), load)
     })?;
     let measurement = load.measure(args.times, &meter);
-    let (window, done) = (measurement.window, measurement.done);
     let result = json!({
         "conns": args.conns,
-        "requests": done,
-        "errors": load.errors.load(Relaxed),
-        "first_error": load.first_error(),
-        "per_second": rounded(done as f64 / window.seconds),
-        "cpu_us": window.cpu_us(done),
-        "us": percentiles(&measurement.latencies),
     });
-    print("http", result, &window);
+    load.print("http", result, &measurement);
     Ok(())
 }
 

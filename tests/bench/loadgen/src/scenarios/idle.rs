@@ -6,7 +6,6 @@ use crate::client::{Client, Mode};
 use crate::load::Load;
 use crate::report::{Measured, Meter, print, rounded};
 use serde_json::json;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
@@ -19,9 +18,6 @@ const BURST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The proxy
-    #[arg(long)]
-    addr: SocketAddr,
     #[arg(long, value_enum, default_value_t = Mode::Tcp)]
     mode: Mode,
     #[arg(long, default_value_t = 4000)]
@@ -37,37 +33,36 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let client = Client::new(args.addr, args.mode, false);
+    let client = Client::new(args.measured.addr, args.mode, false);
     let meter = Meter::new(&args.measured);
-    let base = meter.proxy.memory();
+    let base = meter.proxy.pss();
     let load = Load::start(args.conns, move |_, load| user(client.clone(), load))?;
     sleep(Duration::from_secs_f64(args.settle));
-    let (idle, mark) = (meter.proxy.memory(), meter.mark());
+    let (idle, mark) = (meter.proxy.pss(), meter.mark());
     sleep(Duration::from_secs_f64(args.hold));
     let window = meter.since(&mark);
-    let held = meter.proxy.memory();
+    let held = meter.proxy.pss();
 
     let ready = load.ready();
     load.until_done(ready as usize, BURST_TIMEOUT);
-    let burst = meter.proxy.memory();
+    let burst = meter.proxy.pss();
     sleep(Duration::from_secs(1));
-    let after = meter.proxy.memory();
+    let after = meter.proxy.pss();
     let alive = load.done.load(Relaxed);
     load.stop();
 
-    let each = |kib: u64| rounded((kib as f64 - base.pss as f64) / ready.max(1) as f64);
+    let each = |kib: u64| rounded((kib as f64 - base as f64) / ready.max(1) as f64);
     let result = json!({
         "conns": args.conns,
         "lost": args.conns as u64 - alive,
         "errors": load.errors.load(Relaxed),
         "first_error": load.first_error(),
-        "base_kib": base.pss,
-        "idle_kib": idle.pss,
-        "kib_per_conn": each(idle.pss),
-        "kib_per_conn_held": each(held.pss),
-        "kib_per_conn_in_burst": each(burst.pss),
-        "kib_per_conn_after_burst": each(after.pss),
-        "threads": idle.threads,
+        "base_kib": base,
+        "idle_kib": idle,
+        "kib_per_conn": each(idle),
+        "kib_per_conn_held": each(held),
+        "kib_per_conn_in_burst": each(burst),
+        "kib_per_conn_after_burst": each(after),
     });
     print("idle", result, &window);
     Ok(())
