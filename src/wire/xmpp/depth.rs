@@ -28,10 +28,8 @@ enum Place {
     Tag,
     /// There, behind `/`.
     Slash,
-    /// In an attribute's value, up to `'`.
-    Single,
-    /// In an attribute's value, up to `"`.
-    Double,
+    /// In a value of a start tag or of an XML declaration, up to this quote.
+    Value { quote: u8, declaration: bool },
     /// In an end tag.
     EndTag,
     /// Behind `<!`.
@@ -131,8 +129,10 @@ impl Depth {
                     None => self.place == Place::Slash,
                 };
                 let place = match bytes[at] {
-                    b'\'' => Place::Single,
-                    b'"' => Place::Double,
+                    quote @ (b'\'' | b'"') => Place::Value {
+                        quote,
+                        declaration: false,
+                    },
                     _ => {
                         self.depth = self.depth.saturating_add(u32::from(!slash));
                         Place::Outside
@@ -140,14 +140,13 @@ impl Depth {
                 };
                 return self.enter(place, &bytes[at + 1..]);
             }
-            Place::Single | Place::Double => {
-                let quote = if self.place == Place::Single {
-                    b'\''
-                } else {
-                    b'"'
+            Place::Value { quote, declaration } => {
+                let behind = match declaration {
+                    true => Place::Declaration(false),
+                    false => Place::Tag,
                 };
                 return match bytes.iter().position(|byte| *byte == quote) {
-                    Some(at) => self.enter(Place::Tag, &bytes[at + 1..]),
+                    Some(at) => self.enter(behind, &bytes[at + 1..]),
                     None => &[],
                 };
             }
@@ -202,7 +201,13 @@ impl Depth {
                 self.depth = 0;
                 Place::Outside
             }
-            Place::Declaration(_) => Place::Declaration(byte == b'?'),
+            Place::Declaration(_) => match byte {
+                quote @ (b'\'' | b'"') => Place::Value {
+                    quote,
+                    declaration: true,
+                },
+                _ => Place::Declaration(byte == b'?'),
+            },
             Place::Lost => return &[],
         };
         rest
@@ -360,6 +365,8 @@ mod tests {
     fn a_declaration_begins_a_new_stream() {
         assert_eq!(after(1, "<?xml version='1.0'?>").depth(), 0);
         assert!(after(1, "<?xml version=\"1.0\" ?><s>").at_boundary());
+        assert!(after(0, "<?xml version='?>'?><s>").at_boundary());
+        assert!(!after(0, "<?xml version='1.0\"?>iq").lost());
         assert_eq!(after(1, "<?xml-a ?>").depth(), 1);
         assert_eq!(after(1, "<?xm ?>").depth(), 1);
         assert_eq!(after(2, "<?xml ?>").depth(), 2);
