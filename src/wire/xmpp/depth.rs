@@ -28,8 +28,10 @@ enum Place {
     Tag,
     /// There, behind `/`.
     Slash,
-    /// In a value of a start tag or of an XML declaration, up to this quote.
-    Value { quote: u8, declaration: bool },
+    /// In an attribute's value, up to `'`.
+    Single,
+    /// In an attribute's value, up to `"`.
+    Double,
     /// In an end tag.
     EndTag,
     /// Behind `<!`.
@@ -48,6 +50,8 @@ enum Place {
     Instruction(bool),
     /// In an XML declaration; behind `?` if true.
     Declaration(bool),
+    /// In a value there, up to this quote. (Apart from those of tags, which are what a stanza spends its time on.)
+    Declared(u8),
     /// This is no XML.
     Lost,
 }
@@ -129,10 +133,8 @@ impl Depth {
                     None => self.place == Place::Slash,
                 };
                 let place = match bytes[at] {
-                    quote @ (b'\'' | b'"') => Place::Value {
-                        quote,
-                        declaration: false,
-                    },
+                    b'\'' => Place::Single,
+                    b'"' => Place::Double,
                     _ => {
                         self.depth = self.depth.saturating_add(u32::from(!slash));
                         Place::Outside
@@ -140,13 +142,14 @@ impl Depth {
                 };
                 return self.enter(place, &bytes[at + 1..]);
             }
-            Place::Value { quote, declaration } => {
-                let behind = match declaration {
-                    true => Place::Declaration(false),
-                    false => Place::Tag,
+            Place::Single | Place::Double => {
+                let quote = if self.place == Place::Single {
+                    b'\''
+                } else {
+                    b'"'
                 };
                 return match bytes.iter().position(|byte| *byte == quote) {
-                    Some(at) => self.enter(behind, &bytes[at + 1..]),
+                    Some(at) => self.enter(Place::Tag, &bytes[at + 1..]),
                     None => &[],
                 };
             }
@@ -201,13 +204,10 @@ impl Depth {
                 self.depth = 0;
                 Place::Outside
             }
-            Place::Declaration(_) => match byte {
-                quote @ (b'\'' | b'"') => Place::Value {
-                    quote,
-                    declaration: true,
-                },
-                _ => Place::Declaration(byte == b'?'),
-            },
+            Place::Declaration(_) if matches!(byte, b'\'' | b'"') => Place::Declared(byte),
+            Place::Declaration(_) => Place::Declaration(byte == b'?'),
+            Place::Declared(quote) if byte == quote => Place::Declaration(false),
+            Place::Declared(quote) => Place::Declared(quote),
             Place::Lost => return &[],
         };
         rest
